@@ -56,7 +56,8 @@ class CameraGeometry:
         self._doubts = 0
 
     def take(self, stamp_ns: int, azimuth: float, elevation: float, axis: tuple[float, float]) -> None:
-        """A measured bearing, rad, and yaw and pitch of the optical axis when its image was taken, rad."""
+        """Add a measured bearing, rad, and yaw and pitch of the optical axis when its image was taken,
+        rad."""
         right = 0.0
         if self._seen:
             right = self._seen[-1][2].real + wrapped(axis[0] - self._yaw) * math.cos(axis[1])

@@ -52,7 +52,7 @@ class Permission:
         self._held, self._waits_since_s = self._control is Control.HELD, math.inf
 
     def on_control(self, control: Control, reason: Reason) -> None:
-        """Who is in control now; another one ends steering, until it is enabled again."""
+        """Note who is in control now. Another component's control ends steering until it is enabled again."""
         self._control, self._reason = control, reason
         self._held = self._held or control is Control.HELD
         if self.enabled and self._held and control in (Control.OTHER, Control.NOBODY):
@@ -84,7 +84,7 @@ class Permission:
         return NO_REASON
 
     def refusal(self) -> tuple[Phase, Reason] | None:
-        """Why nothing may be steered, with what the controller does then; None when it may."""
+        """Return why nothing may be steered, with what the controller does then; None when it may."""
         if self._lost:
             return Phase.CONTROL_LOST, self._lost
         if not self.enabled:
@@ -136,28 +136,28 @@ class GimbalControl:
         return self._permission.waits_for
 
     def on_control(self, control: Control, reason: Reason = NO_REASON) -> None:
-        """Who is in control of the gimbal, and why. Losing control while steering disables it until the next
-        `set_enabled`."""
+        """Note who is in control of the gimbal, and why. Losing control while steering disables it until the
+        next `set_enabled`."""
         self._permission.on_control(control, reason)
 
     def on_gimbal_alive(self, alive: bool) -> None:
-        """Whether the gimbal itself sends messages; its manager may continue without it."""
+        """Note whether the gimbal itself sends messages; its manager may continue without it."""
         self._permission.gimbal_alive = alive
         if not alive:
             self._stall.forget()
 
     def on_camera(self, camera: CameraModel) -> None:
-        """The camera's calibration; a changed one (zoom) invalidates earlier measurements."""
+        """Set the camera's calibration; a changed one (zoom) invalidates earlier measurements."""
         if self._camera is not None and camera != self._camera:
             self._forget()
         self._camera = camera
 
     def on_attitude(self, sample: AttitudeSample, now: Instant) -> bool:
-        """The gimbal's attitude; False when it is no rotation or lies in the future."""
+        """Take the gimbal's attitude. Returns False when it is no rotation or lies in the future."""
         return self._steering.add_attitude(sample, now)
 
     def on_vehicle(self, sample: VehicleSample) -> bool:
-        """The vehicle's heading; False when it is not finite."""
+        """Take the vehicle's heading. Returns False when it is not finite."""
         return self._steering.add_vehicle(sample)
 
     def on_limits(self, limits: GimbalLimits) -> None:
@@ -165,7 +165,7 @@ class GimbalControl:
         self._steering.set_limits(limits)
 
     def on_estimate(self, estimate: MotionReport, now: Instant) -> None:
-        """The tracker's answer for one image. A second answer with the same stamp replaces the first
+        """Take the tracker's answer for one image. A second answer with the same stamp replaces the first
         one, and does not count as a second measurement."""
         last, self._estimate, self._arrived_s = self._estimate, estimate, now.steady_s
         step_s = math.inf if last is None else (estimate.stamp_ns - last.stamp_ns) / NS
@@ -238,7 +238,8 @@ class GimbalControl:
             self._cautious_until_s = self._last_tick.steady_s + self.config.cautious_time
 
     def _decide(self, now: Instant, dt_s: float) -> GimbalCommand:
-        """The table of conditions: first who may steer, then whether there is something to steer by."""
+        """Return the table of conditions: first who may steer, then whether there is something to steer
+        by."""
         refusal = self._permission.refusal()
         if refusal is not None:
             return _hold(refusal[1], refusal[0])
@@ -291,7 +292,7 @@ class GimbalControl:
         return GimbalCommand(rates, True, phase, law, reason, at_stop)
 
     def _tried(self, rates: Rates, now: Instant) -> Rates:
-        """The rates, small for a second until the picture answers the gimbal's motion as it should."""
+        """Return the rates, small for a second until the picture answers the gimbal's motion as it should."""
         if self._tried_s is None and not rates.is_zero:
             self._tried_s = now.steady_s
         is_trial = self._tried_s is not None and now.steady_s - self._tried_s < GEOMETRY_S
@@ -331,7 +332,7 @@ def _hold(reason: Reason, phase: Phase = Phase.HOLDING) -> GimbalCommand:
 
 
 def _unrolled(estimate: MotionReport, roll: float) -> MotionReport:
-    """The answer as an upright camera would give it."""
+    """Return the answer as an upright camera would give it."""
     azimuth, elevation = unrolled(estimate.azimuth, estimate.elevation, roll)
     c, s = math.cos(roll), math.sin(roll)
     right, down = estimate.azimuth_rate, estimate.elevation_rate
@@ -354,5 +355,5 @@ def _is_finite(estimate: MotionReport) -> bool:
 
 
 def _approach(last: float, wanted: float, step: float) -> float:
-    """``wanted``, at most ``step`` faster than ``last``; slowing down is not limited."""
+    """Return ``wanted``, at most ``step`` faster than ``last``; slowing down is not limited."""
     return min(max(wanted, min(last, 0.0) - step), max(last, 0.0) + step)

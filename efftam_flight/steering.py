@@ -59,7 +59,7 @@ class Steering:
         self._image_only.reset()
 
     def set_limits(self, limits: GimbalLimits) -> None:
-        """The mount's own stops; of these and the configured ones the tighter counts."""
+        """Set the mount's own stops; of these and the configured ones the tighter counts."""
         self._limits = self._config.limits.tightened(limits)
 
     def forget_attitude(self) -> None:
@@ -171,7 +171,7 @@ class Steering:
         )
 
     def _heading_at(self, stamp_ns: int) -> tuple[YawFrame | None, float]:
-        """The frame in which directions are kept, and what turns the gimbal's yaw into it, rad."""
+        """Return the frame in which directions are kept, and what turns the gimbal's yaw into it, rad."""
         if self._gimbal.yaw_frame is YawFrame.VEHICLE:
             heading = self._vehicle.at(stamp_ns)
             if heading is not None:
@@ -179,8 +179,8 @@ class Steering:
         return self._gimbal.yaw_frame, 0.0
 
     def _own_turn(self, frame: YawFrame | None, now: Instant) -> float:
-        """The vehicle's yaw rate where it is to be subtracted: rates count from its nose, and directions are
-        kept in space. A heading older than ``attitude_age`` is ignored."""
+        """Return the vehicle's yaw rate where it is to be subtracted: rates count from its nose, and
+        directions are kept in space. A heading older than ``attitude_age`` is ignored."""
         newest = self._vehicle.newest
         if self._config.yaw_lock or frame is not YawFrame.EARTH or newest is None:
             return 0.0
@@ -221,7 +221,7 @@ class Steering:
         return NO_REASON
 
     def _stops(self, now: Instant) -> dict[str, _Stop]:
-        """The stops that the mount has reached, by its newest attitude."""
+        """Return the stops that the mount has reached, by its newest attitude."""
         sample = self._gimbal.newest
         if sample is None or self._attitude_missing(now):
             return {"pitch": _Stop(), "yaw": _Stop()}
@@ -246,6 +246,7 @@ class Steering:
 
 
 def _among(yaw: float, limits: GimbalLimits) -> float:
-    """The same yaw in the turn around the middle of its stops: -60 to 260 degrees have 200, not -160."""
+    """Return the same yaw in the turn around the middle of its stops: -60 to 260 degrees have 200, not
+    -160."""
     middle = (limits.yaw_min + limits.yaw_max) / 2
     return middle + wrapped(yaw - middle) if math.isfinite(middle) else yaw

@@ -35,7 +35,7 @@ class Seat:
         self._renewed_s = 0.0
 
     def holder(self, now_s: float) -> str | None:
-        """Who may command now."""
+        """Return who may command now."""
         if self._holder is not None and now_s - self._renewed_s > self.lease_s:
             self._holder = None
         return self._holder
@@ -49,7 +49,7 @@ class Seat:
             self._renewed_s = now_s
 
     def release(self, viewer: str) -> bool:
-        """``viewer`` gives the seat up, or is gone. Returns whether it held it."""
+        """Free the seat if ``viewer`` has it, who gives it up or is gone. Returns whether it held it."""
         held = self._holder == viewer
         if held:
             self._holder = None
@@ -81,7 +81,7 @@ class Commands:
         }
 
     def joined(self, viewer: Viewer) -> str:
-        """A page opened: it gets the seat when nobody has it. Returns its role."""
+        """Note a page that opened: it gets the seat when nobody has it. Returns its role."""
         now_s = time.monotonic()
         if self.seat.holder(now_s) is None:
             self.seat.take(viewer.name, now_s)
@@ -113,7 +113,7 @@ class Commands:
                 self._feed.clear(wire.LARGEST_TARGET, lambda answer: None)
 
     def carry_out(self, viewer: Viewer, message: wire.Message) -> None:
-        """What the page asks; one that is not allowed is answered with the reason."""
+        """Carry out a page's request; one that is not allowed is answered with the reason."""
         if message.op in ("hold", "propose"):
             self._draw(viewer, message)
             return
@@ -146,7 +146,7 @@ class Commands:
         self._feed.select(message.selection, self._reply(viewer, message.id))
 
     def _draw(self, viewer: Viewer, message: wire.Message) -> None:
-        """What is asked while drawing: of the operator alone, as there is one image at a time."""
+        """Handle a request made while drawing, of the operator alone: one image is held at a time."""
         if self.seat.holder(time.monotonic()) != viewer.name:
             return
         if message.op == "hold":
@@ -170,7 +170,7 @@ class Commands:
         self._feed.steer_by(message.target_id, self._reply(viewer, message.id))
 
     def _switch(self, viewer: Viewer, message: wire.Message, armed_s: float) -> None:
-        """Of the gimbal, or of the vehicle: every page may stop; only the operator may enable."""
+        """Enable or stop gimbal or vehicle: every page may stop, only the operator may enable."""
         is_gimbal = message.op == "steer"
         whose = CONTROLLER if is_gimbal else BRIDGE
         switched = self._steering if is_gimbal else self._following
@@ -197,7 +197,7 @@ class Commands:
         return self._hub.is_steered or time.monotonic() - self._enabled_s < STATUS_S
 
     def _would_turn(self, target_id: int) -> bool:
-        """Whether a selection for this target turns the gimbal: one that is only added does not."""
+        """Return whether a selection for this target turns the gimbal: one that is only added does not."""
         steered = self._hub.steered_target
         return self._is_steered and (steered is None or target_id in (0, steered))
 

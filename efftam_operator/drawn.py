@@ -49,7 +49,7 @@ class DrawnPrompt:
         return self._drawn
 
     def show(self, bgr: NDArray[np.uint8], track: Track, progress: VideoProgress | None = None) -> None:
-        """One picture with what was tracked in it, and of a video how far it is. The pixels must stay
+        """Show a picture with what was tracked in it, and how far a video is. The pixels must stay
         unchanged afterwards."""
         if self._sink is None:
             return

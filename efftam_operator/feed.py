@@ -213,7 +213,7 @@ class Feed(Protocol):
         """Called once before anything else."""
 
     def watch(self, watched: bool) -> None:
-        """Whether a page is open; images, boxes and motions are needed only then."""
+        """Note whether a page is open; images, boxes and motions are needed only then."""
 
     def hold(self, stamp_ns: int) -> None:
         """Keep the image of this stamp for a selection, up to `Limits.buffer_s`; 0: no longer. One that is

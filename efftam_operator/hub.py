@@ -60,11 +60,11 @@ class Hub:
         self._is_watched = False
 
     def report(self, report: feed.Report) -> None:
-        """From any thread."""
+        """Take a report, from any thread."""
         self.post(self._take, report, time.time_ns())
 
     def post(self, call: Callable[..., None], *values: Any) -> None:
-        """From any thread: have ``call`` done on the loop's; nothing happens unless the server runs."""
+        """Do ``call`` on the loop's thread; callable from any thread. Does nothing unless the server runs."""
         loop = self._loop
         if loop is None:
             return
@@ -95,7 +95,7 @@ class Hub:
         self._wanted.set()
 
     def watch(self) -> bool:
-        """Whether somebody sees a page; called after every change of that."""
+        """Return whether somebody sees a page; called after every change of that."""
         before, self._is_watched = self._is_watched, any(not viewer.is_hidden for viewer in self.viewers)
         now_s = time.monotonic()
         if not self._is_watched:
@@ -122,12 +122,12 @@ class Hub:
         self._wanted.set()
 
     def want(self, viewer: Viewer, stamp_ns: int) -> None:
-        """The page asks for a picture that it was shown in its whole size."""
+        """Send the page a picture again, in its whole size."""
         viewer.want(stamp_ns)
         self._wanted.set()
 
     def status(self) -> dict[str, Any]:
-        """The state of the chain, for pages, `/health` and diagnostics."""
+        """Return the state of the chain, for pages, `/health` and diagnostics."""
         now_s = time.monotonic()
         return {
             **self._chain.status(now_s),
@@ -173,8 +173,8 @@ class Hub:
                         viewer.show(frame, seq, track, picture, whole_px)
 
     async def _made(self, picture: feed.Picture, level: int, seq: int) -> tuple[bytes, int] | None:
-        """The message that shows a picture, and the width of the camera's image, px; None where it can't be
-        read."""
+        """Return the message that shows a picture, and the width of the camera's image, px; None where it
+        can't be read."""
         quality, width = LEVELS[level]
         quality = min(quality, self._settings.jpeg_quality)
         make = partial(jpeg.encode, picture, quality, width if level else None)
@@ -275,7 +275,7 @@ class Faults:
         return text
 
     def recent(self, now_s: float) -> str:
-        """The last one, for `RECENT_S`; then empty."""
+        """Return the last one, for `RECENT_S`; then empty."""
         return self._last if now_s - self._last_s < RECENT_S else ""
 
 
@@ -322,7 +322,7 @@ class LastReceived:
         self._patience_s = self._silent_s * (SEARCH_PATIENCE if is_lost else 1.0)
 
     def restart(self) -> None:
-        """The tracker was started again: a target that it had is forgotten."""
+        """Note that the tracker was started again and has forgotten its target."""
         self.restarted |= self.has_target
         self.has_target = False
 

@@ -64,7 +64,7 @@ class WaitingPictures:
         return LEVEL_S if self._is_level and now_s - self._answered_s <= ANSWERED_S else 0.0
 
     def newest(self, now_s: float) -> Picture | None:
-        """The newest picture that waits no more; it and all older ones leave by this."""
+        """Return the newest picture that waits no more; it and all older ones leave by this."""
         hold_s, chosen = self.hold_s(now_s), None
         for arrived_s, picture in self._waiting:
             if picture.stamp_ns in self._answered or now_s - arrived_s >= hold_s:
@@ -160,7 +160,7 @@ class Tracks:
         return wire.dumps(message)
 
     def _seen(self, report: BoxReport) -> Box | None:
-        """What was last seen of the target as of this report, until its selection ends."""
+        """Return what was last seen of the target as of this report, until its selection ends."""
         if report.box is not None:
             self._last_seen[report.target_id] = report.selection, report.box
         selection, box = self._last_seen.get(report.target_id, (None, None))

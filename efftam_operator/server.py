@@ -94,12 +94,12 @@ class OperatorServer:
         return self.access.urls(self.port, "https" if self.settings.https else "http")
 
     def health(self) -> dict[str, Any]:
-        """The state of the chain, for `/health` and diagnostics."""
+        """Return the state of the chain, for `/health` and diagnostics."""
         holder = self._commands.seat.holder(time.monotonic())
         return {"operator": holder, **self._hub.status()}
 
     def ask_health(self, use: Callable[[dict[str, Any]], None]) -> None:
-        """From any thread: ``use`` gets `health()`, on the loop's thread."""
+        """Call ``use`` with `health()` on the loop's thread; callable from any thread."""
         self._hub.post(lambda: use(self.health()))
 
     async def start(self) -> None:
@@ -199,7 +199,7 @@ class OperatorServer:
         return await handler(request)
 
     def _log_refusal(self, refusal: str) -> None:
-        """At most every `LOG_S`: anybody can send requests."""
+        """Log a refusal, at most every `LOG_S`: anybody can send requests."""
         now_s = time.monotonic()
         if now_s - self._refused_s >= LOG_S:
             self._refused_s = now_s
@@ -263,7 +263,7 @@ class OperatorServer:
             connection.transport.abort()
 
     async def _admitted(self, socket: web.WebSocketResponse) -> bool:
-        """The first message must be `hello` with the right token, and soon."""
+        """Return whether the first message is `hello` with the right token, and comes soon."""
         try:
             first = wire.parse(await socket.receive_str(timeout=HELLO_S))
             refusal = "hello must be the first message"
@@ -404,7 +404,7 @@ async def _turn_away(socket: web.WebSocketResponse, code: int, reason: str) -> N
 
 
 def _page_files() -> dict[str, bytes]:
-    """The page's files by name; `palette.js` is made from the palette that the overlay has too."""
+    """Return the page's files by name; `palette.js` is made from the palette that the overlay has too."""
     files = {path.name: path.read_bytes() for path in WEB.iterdir() if path.suffix in CONTENT_TYPES}
     styles = {
         state.name: {"colour": style.hex, "line": style.line, "frame": style.frame}

@@ -85,7 +85,8 @@ class Message(NamedTuple):
 
 
 def frame(payload: bytes, size: tuple[int, int], *, stamp_ns: int, sent_ns: int, seq: int) -> bytes:
-    """A binary message: the header, then the JPEG. ``size``: width and height of the camera's image."""
+    """Return a binary message: the header, then the JPEG. ``size``: width and height of the camera's
+    image."""
     header = HEADER.pack(MAGIC, VERSION, CODEC_JPEG, *size, stamp_ns, sent_ns, seq & LARGEST_SEQ)
     return header + payload
 
@@ -96,7 +97,7 @@ def dumps(message: dict[str, Any]) -> str:
 
 
 def target(box: BoxReport, motion: MotionReport | None, last: Box | None, behind_s: float) -> dict[str, Any]:
-    """One entry of a track message's ``targets``. ``last``: the box last seen of this selection;
+    """Return one entry of a track message's ``targets``. ``last``: the box last seen of this selection;
     ``behind_s``: how much older than the message's image the one is that this is true for."""
     entry: dict[str, Any] = {
         "id": box.target_id,
@@ -154,7 +155,7 @@ def position(report: PositionReport) -> dict[str, Any]:
 
 
 def parse(text: str) -> Message:
-    """A message of the page. Raises MessageError: one line with what is wrong with it."""
+    """Return a message of the page. Raises MessageError: one line with what is wrong with it."""
     try:
         data = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):

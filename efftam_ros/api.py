@@ -100,7 +100,8 @@ class Result:
         self._mask: NDArray[np.uint8] | None = step.tracker.mask() if masked else None
 
     def __getstate__(self) -> dict[str, Any]:
-        """For copies: without the tracker, with the mask where it was read or can still be computed."""
+        """Return the state for copies: without the tracker, with the mask where it was read or can still be
+        computed."""
         if self._mask is None and self.measured:
             with suppress(InputError):
                 return vars(self) | {"_owner": None, "_mask": self.mask}
@@ -266,7 +267,8 @@ class Tracker:
         return self._update(image, time)[0]
 
     def update_all(self, image: ImageLike, time: float | None = None) -> list[Result]:
-        """As `update`, for every target, in order of id. Their masks are computed at once."""
+        """Track every target in the next image, as `update` does; return the results in order of id. Their
+        masks are computed at once."""
         return sorted(self._update(image, time), key=lambda result: result.target_id)
 
     def _update(self, image: ImageLike, time: float | None) -> list[Result]:
@@ -378,8 +380,8 @@ class Tracker:
         prompts: Prompts = NO_PROMPTS,
         ids: Collection[int] | None = None,
     ) -> list[Result]:
-        """The results, that of the steered target first. What only later images need of the last target's is
-        computed with the next image."""
+        """Return the results, that of the steered target first. What only later images need of the last
+        target's is computed with the next image."""
         count = len(self._targets.ids if ids is None else ids)
         results: list[Result] = []
 
@@ -425,7 +427,7 @@ class Tracker:
     def _frames(
         self, source: Source, fps: float | None, video_track: int | None
     ) -> Iterator[tuple[Image, int]]:
-        """The images of a source with their stamps. Raises InputError here where it can't be opened."""
+        """Yield the images of a source with their stamps. Raises InputError here where it can't be opened."""
         if isinstance(source, os.PathLike):
             source = os.fspath(source)
         if isinstance(source, int | str):

@@ -173,7 +173,7 @@ class RerunFile:
 
 
 def _of(target_id: int) -> str:
-    """A target's part of an entity's path."""
+    """Return a target's part of an entity's path."""
     return f"/{target_id}" if target_id else ""
 
 

@@ -37,18 +37,18 @@ class WantedIntervals:
         self._cancelled: list[tuple[int, int, int]] = []
 
     def want(self, component: int, message_id: int, rate_hz: float) -> None:
-        """From now on; another rate than before is asked for at once."""
+        """Request a message at this rate from now on; a changed rate is requested at once."""
         known = self._wanted.get((component, message_id))
         if known is None or known.rate_hz != rate_hz:
             self._wanted[component, message_id] = _Wanted(rate_hz)
 
     def drop(self, component: int, message_id: int) -> None:
-        """Not wanted any more: cancelled, also where the autopilot may have forgotten it meanwhile."""
+        """Cancel a message, also where the autopilot may have forgotten it meanwhile."""
         if self._wanted.pop((component, message_id), None) is not None:
             self._cancelled.append((component, message_id, CANCEL))
 
     def restart(self) -> None:
-        """The autopilot has forgotten all: ask again at once."""
+        """Request all messages again at once: the autopilot has forgotten them."""
         for wanted in self._wanted.values():
             wanted.since_s, wanted.asked = None, 0
 
@@ -58,7 +58,7 @@ class WantedIntervals:
             wanted.count += 1
 
     def due(self, now_s: float) -> tuple[list[tuple[int, int, int]], list[str]]:
-        """What to ask now, as (component, message id, interval in us), and complaints."""
+        """Return what to ask now, as (component, message id, interval in us), and complaints."""
         asks, self._cancelled = self._cancelled, []
         complaints = []
         for (component, message_id), wanted in self._wanted.items():
@@ -117,18 +117,19 @@ class AutopilotLink:
         return anew
 
     def pauses(self, now_s: float) -> bool:
-        """Whether messages with its time, which came all along before, do not come any more, until they come
-        again. It may have been restarted: then it sends heartbeats alone."""
+        """Return whether messages with its time, which came all along before, do not come any more, until
+        they come again. It may have been restarted: then it sends heartbeats alone."""
         self._paused = self._paused or (self._is_timed and now_s - self._timed_s > AUTOPILOT_PAUSE_S)
         return self._paused
 
     def silent_s(self, now_s: float) -> float:
-        """For how long no message of it has come; 0 where that is as usual, or none has ever come."""
+        """Return for how long no message of it has come, s; 0 where that is as usual, or none has ever
+        come."""
         is_missed = self._received_s > -math.inf and (self.link is None or self.pauses(now_s))
         return now_s - self._received_s if is_missed else 0.0
 
     def boot_s(self, now_s: float) -> float:
-        """Its time since boot; infinite where that is not known."""
+        """Return its time since boot, s; infinite where that is not known."""
         return self.clock.to_theirs(now_s) if self.clock.is_known else math.inf
 
     def falls_silent(self, now_s: float) -> bool:
@@ -139,7 +140,7 @@ class AutopilotLink:
         return True
 
     def time(self, kind: str, boot_s: float, now: Instant) -> tuple[float, bool]:
-        """When it made a message, on our steady clock, s, and whether it was restarted before.
+        """Return when it made a message, on our steady clock, s, and whether it was restarted before.
 
         Streamed messages show a restart: their time goes back, to less than has passed since the newest of
         before. A message that is sent on request may be older than they are: PX4 made its message 280 soon

@@ -107,14 +107,14 @@ class Bridge:
         self.camera.track(status, self._clock())
 
     def estimate(self, estimate: MotionReport) -> None:
-        """The tracker's newest bearing, for LANDING_TARGET."""
+        """Take the tracker's newest bearing, for LANDING_TARGET."""
         if self.config.landing_target:
             message = self._landing.message(estimate, self.gimbal.autopilot_clock, self._clock())
             if message is not None:
                 self.send(message)
 
     def locate(self, report: PositionReport) -> None:
-        """The newest position of the target that is steered by."""
+        """Take the newest position of the steered target."""
         self.camera.locate(report, self._clock())
         self.follow.locate(report, self._clock())
 
@@ -166,7 +166,7 @@ class Bridge:
             self.step()
 
     def step(self) -> None:
-        """What `poll` does, without waiting."""
+        """Do what `poll` does, without waiting."""
         now = self._clock()
         self._receive(now)
         if now.steady_s >= self._next_tick_s:
@@ -304,7 +304,7 @@ class Bridge:
         return True
 
     def _send_text(self, severity: Severity, text: bytes) -> None:
-        """As STATUSTEXT; a long text in pieces of one number, as MAVLink 2 has them."""
+        """Send a text as STATUSTEXT; a long one in pieces with one number, as MAVLink 2 defines them."""
         pieces = [text[at : at + TEXT_BYTES] for at in range(0, len(text), TEXT_BYTES)][:MOST_PIECES]
         if len(pieces) > 1:
             self._texts = self._texts % 65535 + 1

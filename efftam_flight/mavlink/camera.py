@@ -97,7 +97,7 @@ class _Command:
 
 
 def firmware_version(version: str) -> int:
-    """A version as MAVLink packs it: its first number in the lowest byte."""
+    """Return a version as MAVLink packs it: its first number in the lowest byte."""
     numbers = [int("".join(filter(str.isdigit, part)) or 0) for part in version.split(".")[:4]]
     return sum((number & 0xFF) << (8 * place) for place, number in enumerate(numbers))
 
@@ -131,7 +131,7 @@ class CameraComponent:
         self.asked_for_information = False
 
     def set_camera(self, camera: CameraModel) -> None:
-        """The calibration and size of the images, for CAMERA_INFORMATION."""
+        """Set the calibration and size of the images, for CAMERA_INFORMATION."""
         self._camera = camera
 
     @property
@@ -152,11 +152,11 @@ class CameraComponent:
                 self._tracker.select(command.request)
 
     def locate(self, report: PositionReport, now: Instant) -> None:
-        """The newest position of the target that is steered by."""
+        """Take the newest position of the steered target."""
         self._position = (report, now.steady_s)
 
     def selection_result(self, result: ResultReport) -> None:
-        """The tracker's decision on a request of ours; results of others' requests are passed over."""
+        """Take the tracker's decision on a request of ours; ignore results of others' requests."""
         for key, command in self._commands.items():
             stamp_ns = command.request.stamp_ns
             if stamp_ns != result.stamp_ns or command.result is not None:
@@ -244,8 +244,8 @@ class CameraComponent:
     # The operator's side
 
     def handle(self, message: Message, link: str, now: Instant) -> None:
-        """A command, if it is one for us. To a broadcast only what we can do is answered: the rest may be
-        meant for others."""
+        """Answer a command for us. Of a broadcast only what we support is answered: the rest may be meant for
+        others."""
         kind = message.get_type()
         if kind not in ("COMMAND_LONG", "COMMAND_INT"):
             return
@@ -367,7 +367,7 @@ class CameraComponent:
         return command.result
 
     def _read(self, number: int, parameters: tuple[float, ...], now: Instant) -> Selection | None:
-        """The request in a command; None when its numbers are no selection."""
+        """Return the request in a command; None when its numbers are no selection."""
         if number == STOP_TRACKING:
             return Selection(self._stamp(now.stamp_ns), normalized=True)
         latency_ns = round(self.config.video_latency * NS)
@@ -407,7 +407,7 @@ class CameraComponent:
 
 
 def _parameters(message: Message) -> tuple[float, ...]:
-    """The seven parameters; NaN where a whole number is not set."""
+    """Return the seven parameters; NaN where a whole number is not set."""
     if message.get_type() == "COMMAND_LONG":
         return tuple(float(getattr(message, f"param{i}")) for i in range(1, 8))
     whole = [math.nan if v == NOT_SET else float(v) for v in (message.x, message.y)]

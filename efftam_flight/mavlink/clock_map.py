@@ -48,7 +48,7 @@ class ClockMap:
         self._drift = 0.0
 
     def to_ours(self, remote_s: float, arrival_s: float) -> float:
-        """When a message was made, on our clock; never later than its arrival."""
+        """Return when a message was made, on our clock; never later than its arrival."""
         offset = arrival_s - remote_s
         if self.is_known and (
             remote_s < self._last_remote_s - JUMP_S or self._offset(arrival_s) - offset > JUMP_S
@@ -64,11 +64,11 @@ class ClockMap:
         return remote_s + self._offset(arrival_s)
 
     def when(self, remote_s: float, now_s: float) -> float:
-        """A known clock's time on ours."""
+        """Return a known clock's time on ours."""
         return remote_s + self._offset(now_s)
 
     def to_theirs(self, ours_s: float) -> float:
-        """The source's clock at one of our times. Raises ValueError before the first message."""
+        """Return the source's clock at one of our times. Raises ValueError before the first message."""
         if not self.is_known:
             raise ValueError("no time of this clock has arrived yet")
         return ours_s - self._offset(ours_s)

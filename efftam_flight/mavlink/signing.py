@@ -67,7 +67,7 @@ class Signer:
             ) from error
 
     def accepts(self, message: Message) -> bool:
-        """Whether it carries a right signature; others are counted."""
+        """Return whether it carries a right signature; others are counted."""
         if message.get_signed():
             return True
         if message.get_msgId() == mav.MAVLINK_MSG_ID_RADIO_STATUS:
@@ -108,7 +108,7 @@ class Signer:
 
 
 def read_key(file: Path) -> bytes:
-    """The key in a file that only its owner may read: 64 hexadecimal digits, as sha256sum prints them.
+    """Return the key in a file that only its owner may read: 64 hexadecimal digits, as sha256sum prints them.
 
     Raises InputError otherwise, and never shows what is in it.
     """

@@ -38,13 +38,13 @@ class StreamView:
     quarter_turns: int = 0
 
     def to_image(self, u: float, v: float) -> tuple[float, float]:
-        """From 0..1 of the video to 0..1 of the image."""
+        """Convert 0..1 of the video to 0..1 of the image."""
         for _ in range(self.quarter_turns % 4):
             u, v = v, 1.0 - u
         return self.left + u * self.width, self.top + v * self.height
 
     def to_video(self, x: float, y: float) -> tuple[float, float]:
-        """From 0..1 of the image to 0..1 of the video; outside 0..1 where the video does not show it."""
+        """Convert 0..1 of the image to 0..1 of the video; outside 0..1 where the video does not show it."""
         u, v = (x - self.left) / self.width, (y - self.top) / self.height
         for _ in range(self.quarter_turns % 4):
             u, v = 1.0 - v, u
@@ -60,12 +60,12 @@ class StreamView:
 
 
 def between(a: tuple[float, float], b: tuple[float, float]) -> Box:
-    """The box with two opposite corners."""
+    """Return the box with two opposite corners."""
     return Box.from_edges(min(a[0], b[0]), min(a[1], b[1]), max(a[0], b[0]), max(a[1], b[1]))
 
 
 def box_in_image(report: BoxReport) -> Box | None:
-    """The followed target's box in 0..1 of the image; None without one."""
+    """Return the followed target's box in 0..1 of the image; None without one."""
     (width, height), box = report.image_size, report.box
     if report.state in (TrackState.IDLE, TrackState.LOST) or box is None or not (width and height):
         return None
@@ -149,7 +149,7 @@ class LandingTarget:
         return None if clock is None else (clock[1] - stamp_ns) / NS
 
     def message(self, estimate: MotionReport, autopilot: ClockMap, now: Instant) -> Message | None:
-        """The bearing, at its image's time on the autopilot's clock; None where it is not measured."""
+        """Return the bearing, at its image's time on the autopilot's clock; None where it is not measured."""
         if not (
             estimate.state is TrackState.TRACKING
             and estimate.valid

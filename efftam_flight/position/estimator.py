@@ -41,7 +41,7 @@ class PositionEstimator:
         self._targets: dict[int, _GroundTarget] = {}
 
     def answer(self, report: MotionReport) -> PositionReport:
-        """The position that an answer of the tracker gives, at its image's stamp."""
+        """Return the position that an answer of the tracker gives, at its image's stamp."""
         if report.state in (TrackState.IDLE, TrackState.LOST) or not report.valid:
             if report.state in (TrackState.IDLE, TrackState.LOST):
                 self._targets.pop(report.target_id, None)
@@ -99,7 +99,7 @@ class PositionEstimator:
         return NO_REASON
 
     def _above_target(self, height: Height) -> Height:
-        """The camera above the middle of the target, which stands on the ground."""
+        """Return the camera above the middle of the target, which stands on the ground."""
         above = height.value - self._config.target_height
         return Height(above, height.error, height.source, height.range_m, height.axis)
 
@@ -147,12 +147,12 @@ def _common(report: MotionReport) -> dict[str, Any]:
 
 
 def _yaw(pose: CameraPose) -> float:
-    """Of the camera, from its right axis: that is level also where it looks straight down."""
+    """Return the camera's yaw, from its right axis: that is level also where it looks straight down."""
     right = rotated(pose.q, (0.0, 1.0, 0.0))
     return math.atan2(-right[0], right[1])
 
 
 def _variance(report: MotionReport) -> float:
-    """Of one direction, rad^2; 0 where it is not known."""
+    """Return the variance of one direction, rad^2; 0 where it is not known."""
     variances = report.bearing_covariance[0], report.bearing_covariance[3]
     return max(variances) if all(map(math.isfinite, variances)) else 0.0

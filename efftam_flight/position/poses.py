@@ -56,8 +56,8 @@ class CameraPoses(Protocol):
         """The local frame on Earth, None where that is not known."""
 
     def at(self, stamp_ns: int, ray: Vector) -> CameraPose | Reason:
-        """The pose at a stamp, or what is missing. ``ray``: in which direction the ground is looked for,
-        forward, right, down of the camera."""
+        """Return the pose at a stamp, or what is missing. ``ray``: in which direction the ground is looked
+        for, forward, right, down of the camera."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,8 @@ class _PoseSamples(Generic[S]):
         self._samples: deque[S] = deque()
 
     def add(self, sample: S) -> None:
-        """A stamp that goes back clears what was there: the clock was set, or a recording begins again."""
+        """Add a sample. A stamp that goes back clears the others: the clock was set, or a recording begins
+        again."""
         if self._samples and sample.stamp_ns <= self._samples[-1].stamp_ns:
             if sample.stamp_ns == self._samples[-1].stamp_ns:
                 return
@@ -106,8 +107,8 @@ class _PoseSamples(Generic[S]):
             self._samples.popleft()
 
     def around(self, stamp_ns: int) -> tuple[S, S] | None:
-        """The samples before and after a stamp; the newest twice after it; None where the stamp is before all
-        of them or too long after."""
+        """Return the samples before and after a stamp; the newest twice after it; None where the stamp is
+        before all of them or too long after."""
         if not self._samples or not (
             self._samples[0].stamp_ns <= stamp_ns <= self._samples[-1].stamp_ns + CARRIED_NS
         ):
@@ -172,7 +173,7 @@ class VehiclePoses:
         return CameraPose(place, velocity, q, turning, self._height(before, climbed, q))
 
     def _attitude(self, stamp_ns: int) -> Quaternion | None:
-        """Of the camera, from north."""
+        """Return the camera's attitude, from north."""
         if self._mount is not None:
             vehicle = self._vehicle.attitude_at(stamp_ns)
             return None if vehicle is None else product(vehicle, self._mount)
@@ -197,7 +198,7 @@ class VehiclePoses:
         return between(start, self._local(after), share), between(before.velocity, after.velocity, share)
 
     def _height(self, sample: PlaceSample, climbed: float, q: Quaternion) -> Height | None:
-        """The best height that is known, and what it is from."""
+        """Return the best height that is known, and what it is from."""
         config, axis = self._config, rotated(q, (1.0, 0.0, 0.0))
         if sample.range > 0.0 and math.isfinite(sample.range) and axis[2] > MIN_RANGE_SINE:
             value, error = sample.range * axis[2], config.range_error * axis[2]
@@ -260,7 +261,7 @@ class LocalPoses:
 
 
 def moved(place: Vector, velocity: Vector, dt: float) -> Vector:
-    """Where a velocity leads in ``dt`` s."""
+    """Return where a velocity leads in ``dt`` s."""
     return place[0] + dt * velocity[0], place[1] + dt * velocity[1], place[2] + dt * velocity[2]
 
 
@@ -269,5 +270,5 @@ def _scaled(v: Vector, by: float) -> Vector:
 
 
 def between(a: Vector, b: Vector, share: float) -> Vector:
-    """The point ``share`` of the way from ``a`` to ``b``."""
+    """Return the point ``share`` of the way from ``a`` to ``b``."""
     return moved(a, moved(b, a, -1.0), share)

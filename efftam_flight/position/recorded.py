@@ -207,7 +207,7 @@ class RecordedPoses:
         return north, east, -up
 
     def _height(self, pose: RecordedPose, place: Vector, q: Any, ray: Vector) -> Height | None:
-        """The range's first, then the terrain's below the ray, then the height of the recording."""
+        """Return the range's first, then the terrain's below the ray, then the height of the recording."""
         config, axis = self._config, rotated(q, (1.0, 0.0, 0.0))
         if pose.range > 0.0 and axis[2] > 0.0:
             return Height(
@@ -237,7 +237,8 @@ class VideoPositions:
         self._found: dict[int, list[TrackPoint]] = {}
 
     def locate(self, tracks: Mapping[int, Track]) -> dict[int, dict[str, Any]]:
-        """The positions of one image's targets, as records for JSON; a ``reason`` where there is none."""
+        """Return the positions of one image's targets, as records for JSON; a ``reason`` where there is
+        none."""
         records = {}
         for target_id, track in tracks.items():
             report = self._estimator.answer(self._report(target_id, track))
@@ -304,7 +305,7 @@ def video_positions(
     terrain: Path | None = None,
     target_height: float = 0.0,
 ) -> VideoPositions:
-    """For a video of ``size`` px, with the poses in a file.
+    """Return the positions for a video of ``size`` px, with the poses in a file.
 
     Args:
         poses: CSV or SRT file.
@@ -334,7 +335,7 @@ def video_positions(
 
 
 def beside(video: Path) -> Path | None:
-    """The SRT file that a DJI camera wrote beside a video, None without one."""
+    """Return the SRT file that a DJI camera wrote beside a video, None without one."""
     for suffix in (".SRT", ".srt"):
         if (found := video.with_suffix(suffix)).is_file():
             return found

@@ -64,7 +64,7 @@ SERVED_S = 0.4
 
 
 def open_links(addresses: list[str]) -> list[Connection]:
-    """All links, or none: raises InputError when one can't be had."""
+    """Return all links, or none: raises InputError when one can't be had."""
     links: list[Connection] = []
     try:
         links.extend(map(connect, addresses))
@@ -158,7 +158,7 @@ class FollowTopics:
         self._next_s = -math.inf
 
     def publish(self, now_s: float) -> None:
-        """At every change, and once a second."""
+        """Publish the status at every change, and once a second."""
         state = self._bridge.follow.state
         if state == self._published and now_s < self._next_s:
             return

@@ -65,7 +65,7 @@ class Calls:
             reply(CommandAnswer(False, f"{client.srv_name} is not offered; see whether {whose} runs"))
 
     def waits_for(self, client: Any) -> bool:
-        """Whether a call of this client has not been answered yet."""
+        """Return whether a call of this client has not been answered yet."""
         return any(asked is client for asked, _, _ in self._questions)
 
     def give_up(self) -> list[Any]:

@@ -55,7 +55,7 @@ ASKED = ["selection_buffer", "max_targets", "image_range"]
 
 
 def image_stamp(message: Any) -> int:
-    """The stamp of the image that a message is of, ns. Raises ValueError where it is negative."""
+    """Return the stamp of the image that a message is of, ns. Raises ValueError where it is negative."""
     stamp = stamp_ns(header_of(message, Header).stamp)
     if stamp < 0:
         raise ValueError(f"the stamp is {stamp} ns; it must not be negative")
@@ -63,7 +63,7 @@ def image_stamp(message: Any) -> int:
 
 
 def picture_of(message: Any, received: ReceivedImage) -> Picture:
-    """A JPEG goes to the pages as it came; other pixels are read when somebody looks."""
+    """Return a picture for the pages: a JPEG as it came; other pixels are read when somebody looks."""
     start = bytes(message.data[:2])
     if start == JPEG_START and hasattr(message, "format"):
         return Picture(image_stamp(message), bytes(message.data), None, received.nbytes, received.still_s)
@@ -107,7 +107,7 @@ class RosFeed:
         self._trackers, self._answering = PublishingNodes(), tuple[str, ...]()
 
     def explain(self) -> str:
-        """Why no image comes, as far as the publishers show; empty when nobody watches."""
+        """Return why no image comes, as far as the publishers show; empty when nobody watches."""
         return "" if self._images is None else self._images.explain()
 
     @property

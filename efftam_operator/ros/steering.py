@@ -81,8 +81,8 @@ class RosSteering:
         self._command(True, answered)
 
     def stop(self, reply: Reply) -> None:
-        """``reply`` is ok once the gimbal's attitude shows that it stands, else after `CONFIRM_S` the reason
-        why that is not confirmed; `SteeringState.stop` goes on to report what becomes of it."""
+        """Stop the gimbal. ``reply`` is ok once its attitude shows that it stands, else after `CONFIRM_S` the
+        reason why that is not confirmed; `SteeringState.stop` goes on to report what becomes of it."""
         self._watch.begin_stop(time.monotonic())
         self._stop_replies.append(reply)
 

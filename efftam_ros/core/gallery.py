@@ -54,7 +54,7 @@ class Looks:
     _vectors: dict[Box, Vector] = field(default_factory=dict)
 
     def vector(self, box: Box) -> Vector | None:
-        """Of what a box shows; None where it is not known."""
+        """Return the vector of what a box shows; None where it is not known."""
         if self.describe is None or self.image is None:
             return None
         found = self._vectors.get(box)
@@ -68,12 +68,12 @@ class Looks:
         return math.nan if vector is None else self.gallery.likeness(vector)
 
     def deficit(self, box: Box) -> float:
-        """By how much it is less like the target than usual, at least 0; 0 where that is not known."""
+        """Return by how much it is less like the target than usual, at least 0; 0 where that is not known."""
         missing = self.gallery.usual - self.likeness(box)
         return max(0.0, missing) if math.isfinite(missing) else 0.0
 
     def accepts(self, box: Box, least: float = LEAST) -> bool:
-        """Whether it may be the target; True where that is not known."""
+        """Return whether it may be the target; True where that is not known."""
         return not self.likeness(box) < least
 
 
@@ -104,7 +104,7 @@ class Gallery:
             self.miss()
 
     def likeness(self, vector: Vector) -> float:
-        """The best cosine with the kept vectors, -1..1; NaN where there is none."""
+        """Return the best cosine with the kept vectors, -1..1; NaN where there is none."""
         if not self._kept or np.isnan(vector[0]):
             return math.nan
         return float(np.max(np.stack(self._kept) @ vector))
@@ -115,7 +115,7 @@ class Gallery:
         return median(self._usual) if self._usual else math.nan
 
     def is_due(self, stamp_ns: int) -> bool:
-        """Whether the target is to be looked at in the image of this stamp."""
+        """Return whether the target is to be looked at in the image of this stamp."""
         last = self._asked_ns
         return last is None or self.is_doubted or not 0 <= stamp_ns - last < ASKED_NS
 
@@ -157,7 +157,7 @@ class Gallery:
             self._waiting = stamp_ns, vector
 
     def miss(self) -> None:
-        """The target is not seen: the next look is the first at what is seen then."""
+        """Note that the target is not seen: the next look is the first at what is seen then."""
         self.is_doubted = self.is_other = False
         self._waiting, self.likeness_now = None, math.nan
 
@@ -209,7 +209,8 @@ class Others:
     def withheld(
         self, candidates: Candidates, looks: Looks, expected: Box | None
     ) -> tuple[Candidates, int | None]:
-        """The candidates, those of them empty that are another target's, and the last such target's id.
+        """Return the candidates, those of them empty that are another target's, and the last such target's
+        id.
 
         ``looks``: of this image, beside what the target looks like; ``expected``: its predicted box, None
         where it is lost.

@@ -31,7 +31,8 @@ PART = 0.3  # IoU with the drawn box below which a mask is only a part of what i
 
 
 def whole(candidates: Candidates) -> int:
-    """The candidate to follow: of those that are nested and equally sure the largest, else the surest."""
+    """Return the candidate to follow: of those that are nested and equally sure the largest, else the
+    surest."""
     best = surest = int(np.argmax(candidates.ious))
     for index in np.argsort(candidates.areas).tolist():
         is_equal = candidates.ious[index] >= candidates.ious[surest] - EQUAL
@@ -104,7 +105,8 @@ def _answer_in(
 
 
 def is_cut(box: Box, view: View, image_size: tuple[int, int]) -> bool:
-    """Whether a box ends at the border of a view that does not end at the image's. False for an empty one."""
+    """Return whether a box ends at the border of a view that does not end at the image's. False for an empty
+    one."""
     if box.is_empty:
         return False
     (width, height), seen = image_size, view.to_network(box)

@@ -43,8 +43,8 @@ class Step(NamedTuple):
 
 
 def id_for(asked: int, ids: Collection[int], steered: int | None, most: int) -> int:
-    """The id that a selection asks for: `STEERED` is the steered or only target, else 0; `NEXT_FREE` a new
-    one.
+    """Return the id that a selection asks for: `STEERED` is the steered or only target, else 0; `NEXT_FREE` a
+    new one.
 
     ``ids``: of the targets, in any order; ``steered``: the one that is steered by; ``most``: how many there
     may be. Raises InputError: not 0 to 255, too many targets, or several and none is steered.
@@ -64,7 +64,7 @@ def id_for(asked: int, ids: Collection[int], steered: int | None, most: int) -> 
 
 
 def listed(ids: Collection[int]) -> str:
-    """The ids as errors name them."""
+    """Return the ids as errors name them."""
     return f"targets: {', '.join(map(str, sorted(ids))) or 'none'}"
 
 
@@ -135,7 +135,7 @@ class TargetSet:
         yield from self._free
 
     def tracker(self, target_id: int) -> TargetTracker:
-        """The tracker of a target. Raises InputError when there is none."""
+        """Return the tracker of a target. Raises InputError when there is none."""
         found = self._targets.get(target_id)
         if found is None:
             raise InputError(ReasonCode.NO_SUCH_TARGET.reason(target=target_id, known=listed(self._targets)))
@@ -168,12 +168,12 @@ class TargetSet:
             self.remove(target_id)
 
     def reconfigure(self, config: TrackerConfig) -> None:
-        """As `TargetTracker.reconfigure`, for all targets."""
+        """Call `TargetTracker.reconfigure` for all targets."""
         for tracker in self._trackers:
             tracker.reconfigure(config)
 
     def propose(self, frame: Frame, prompt: Prompt) -> Box | None:
-        """As `TargetTracker.propose`; by a memory that no target has, where there is one."""
+        """Call `TargetTracker.propose` on a memory that no target has, where there is one."""
         self.remember()
         return (self._free or [*self._targets.values()])[-1].propose(frame, prompt)
 
@@ -269,7 +269,8 @@ class TargetSet:
         return _ImageInWork(frame, turn, refusal, windows, expected)
 
     def _can_use(self, work: _ImageInWork, target_id: int) -> bool:
-        """Whether this target can use the image; else the reason is put into `_ImageInWork.refused`."""
+        """Return whether this target can use the image; else the reason is put into
+        `_ImageInWork.refused`."""
         reason = work.refusal or self._targets[target_id].refusal(work.frame)
         if reason:
             work.refused[target_id] = reason
@@ -287,7 +288,8 @@ class TargetSet:
     def _decide(
         self, work: _ImageInWork, target_id: int, answers: Answers | None, prompt: Prompt | None
     ) -> Track:
-        """The Track of a target that has its turn. Raises InputError for a prompt that can't be used."""
+        """Return the Track of a target that has its turn. Raises InputError for a prompt that can't be
+        used."""
         if target_id in work.refused:
             return self._targets[target_id].refused(work.frame, work.refused[target_id])
         others = self._others(target_id, work) if self._targets.keys() - {target_id} else ALONE
@@ -324,7 +326,7 @@ class TargetSet:
         return track
 
     def _others(self, target_id: int, work: _ImageInWork) -> Others:
-        """Where the other targets are in this image: seen, or expected."""
+        """Return where the other targets are in this image: seen, or expected."""
         rivals, stamp_ns = [], work.frame.stamp_ns
         for other, tracker in self._targets.items():
             if other == target_id:
@@ -336,12 +338,13 @@ class TargetSet:
         return Others(rivals, [rival.box for rival in rivals])
 
     def _box_before(self, target_id: int, stamp_ns: int) -> Box | None:
-        """Where a target was in an image before its last one, such as that of a late selection."""
+        """Return where a target was in an image before its last one, such as that of a late selection."""
         past = reversed(self._past[target_id])
         return next((box for stamp, box in past if stamp <= stamp_ns), None)
 
     def _shares(self, turn: Sequence[int]) -> dict[int, int]:
-        """How many windows each missed target may search in this image: the followed ones need one each."""
+        """Return how many windows each missed target may search in this image: the followed ones need one
+        each."""
         missed = [one for one in turn if one in self._targets and self._targets[one].state in MISSED]
         if not missed:
             return {}
@@ -351,7 +354,7 @@ class TargetSet:
         return {one: share + ((n - first) % len(missed) < rest) for n, one in enumerate(missed)}
 
     def _turn(self, prompts: Prompts, limit: int | None, among: Collection[int] | None) -> list[int]:
-        """The targets to process in an image, in order."""
+        """Return the targets to process in an image, in order."""
         ids = [one for one in self._targets if (among is None or one in among) and one not in prompts]
         if limit is not None and limit < len(ids):
             ids.sort(key=lambda one: (one != self.steered, self._stepped.get(one, 0), one))

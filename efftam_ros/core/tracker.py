@@ -49,7 +49,7 @@ POINTS_VALID_S = 0.25
 
 
 def missed_state(missed_s: float, lost_after: float) -> TrackState:
-    """The state of a target that has not been confirmed for ``missed_s`` (NaN: never): COASTING up to
+    """Return the state of a target that has not been confirmed for ``missed_s`` (NaN: never): COASTING up to
     ``lost_after``, then LOST."""
     return TrackState.COASTING if missed_s <= lost_after else TrackState.LOST
 
@@ -76,13 +76,13 @@ class TargetState:
         self._returning = False
 
     def select(self, stamp_ns: int) -> None:
-        """The operator selected the target on this frame."""
+        """Start ACQUIRING: the operator selected the target on this frame."""
         self.clear()
         self.state = TrackState.ACQUIRING
         self.hit(stamp_ns)
 
     def hit(self, stamp_ns: int) -> bool:
-        """The target's box was accepted on this frame. Returns `confirmed`."""
+        """Count a frame on which the target's box was accepted; return `confirmed`."""
         if self.state in MISSED:
             self.state, self._returning, self._streak = TrackState.ACQUIRING, True, 0
         self._streak += 1
@@ -96,7 +96,7 @@ class TargetState:
         return self.confirmed
 
     def miss(self, stamp_ns: int) -> None:
-        """No box was accepted on this frame."""
+        """Count a frame on which no box was accepted."""
         self._streak, self.confirmed = 0, False
         if self.state is not TrackState.LOST:
             confirmed_ns = self.confirmed_ns
@@ -104,8 +104,8 @@ class TargetState:
             self.state = missed_state(missed_s, self.config.lost_after)
 
     def lose(self, times_valid: bool = True) -> None:
-        """The previous position no longer holds. ``times_valid`` False: the stamps jumped, so earlier times
-        are invalid."""
+        """Become LOST: the previous position no longer holds. ``times_valid`` False: the stamps jumped, so
+        earlier times are invalid."""
         self.state, self._streak, self.confirmed = TrackState.LOST, 0, False
         if not times_valid:
             self.measured_ns = self.confirmed_ns = None
@@ -295,7 +295,7 @@ class TargetTracker:
         age_s: float,
         windows: int | None,
     ) -> Look:
-        """What the network is asked about a missed target.
+        """Return what the network is asked about a missed target.
 
         ``before``: the filter up to the previous image; ``age_s``: how long the target had been missed there,
         infinite where its motion does not hold any more; ``windows``: most that are searched.
@@ -432,7 +432,7 @@ class TargetTracker:
         )
 
     def _view_of_search(self, predicted: Prediction, found: Sequence[Candidates], looks: Looks) -> View:
-        """The target's own view, given what the windows show."""
+        """Return the target's own view, given what the windows show."""
         size, stamp = predicted.size, predicted.frame.stamp_ns
         own = [self.others.withheld(one, looks, None)[0] for one in found]
         seen = [self._policy.detections(candidates, looks) for candidates in own]
@@ -444,13 +444,14 @@ class TargetTracker:
     def _own(
         self, predicted: Prediction, candidates: Candidates, looks: Looks
     ) -> tuple[Candidates, int | None]:
-        """The candidates, without those that are another target's, and that target's id."""
+        """Return the candidates, without those that are another target's, and that target's id."""
         is_expected = predicted.expected is not None and predicted.state is not TrackState.LOST
         box = predicted.expected.box if predicted.expected is not None and is_expected else None
         return self.others.withheld(candidates, looks, box)
 
     def _give_up(self, choice: Choice) -> Choice:
-        """What is followed is another individual: it is not claimed, and what was remembered of it goes."""
+        """Return what is followed is another individual: it is not claimed, and what was remembered of it
+        goes."""
         now, usual = self.gallery.likeness_now, self.gallery.usual
         self.memory.forget_from(self._sure_frame)
         self._target.lose()
@@ -460,7 +461,7 @@ class TargetTracker:
         return replace(choice, box=None, present=False, reason=reason)
 
     def _miss_unread(self, predicted: Prediction) -> Track:
-        """The Track of a frame whose candidates are no numbers."""
+        """Return the Track of a frame whose candidates are no numbers."""
         frame = predicted.frame
         self.memory.skip()
         self._target.miss(frame.stamp_ns)
@@ -487,7 +488,8 @@ class TargetTracker:
     def _keep(
         self, candidates: Candidates, choice: Choice, context: FrameContext, confirmed: bool
     ) -> Remembered | None:
-        """What is to be stored of this image in a slot of the ring; None if the policy does not keep it."""
+        """Return what is to be stored of this image in a slot of the ring; None if the policy does not keep
+        it."""
         is_measured = confirmed and choice.box is not None and not context.is_prompted
         if is_measured and not self._extent.is_settled:
             self._extent.add(candidates, choice.index)
@@ -615,7 +617,7 @@ class TargetTracker:
         return replace(track, stage_seconds=dict(answer.answers.stage_seconds(self._number)))
 
     def _start(self, context: FrameContext, window: WholeImage, start: Box, choice: Choice) -> None:
-        """The target is at this box of the prompted frame."""
+        """Start at this box of the prompted frame."""
         window.settle(start)
         self._window = window
         self._motion.start(context.frame.stamp_ns, start)
@@ -624,7 +626,7 @@ class TargetTracker:
         self._last = context.frame.stamp_ns, context.size
 
     def propose(self, frame: Frame, prompt: Prompt) -> Box | None:
-        """The box that the network gives for a prompt, px; None where it finds nothing.
+        """Return the box that the network gives for a prompt, px; None where it finds nothing.
 
         Nothing is selected or remembered, and the target is as before; the mask of the last Track can no
         longer be read. Raises InputError when the prompt can't be used.
@@ -676,23 +678,26 @@ class TargetTracker:
         )
 
     def idle(self, frame: Frame) -> Track:
-        """The answer to an image without a target."""
+        """Return the answer to an image without a target."""
         return Track(frame.stamp_ns, TrackState.IDLE, image_size=_size(frame))
 
     def refused(self, frame: Frame, reason: Reason) -> Track:
-        """The answer to an image that can't be used. It has no mask, unless it is the last image again."""
+        """Return the answer to an image that can't be used. It has no mask, unless it is the last image
+        again."""
         if frame.stamp_ns != self._last[0]:
             self._shown = None
         return Track(frame.stamp_ns, self.state, image_size=_size(frame), reason=reason, processed=False)
 
     def mask(self) -> NDArray[np.uint8] | None:
-        """The target's mask of the last frame, uint8 [H, W], 0 or 255; None if its box was not measured."""
+        """Return the target's mask of the last frame, uint8 [H, W], 0 or 255; None if its box was not
+        measured."""
         if self._shown is None or self._answers is None:
             return None
         return self._answers.mask(self._number, self._shown)
 
     def motion_at(self, stamp_ns: int) -> Motion | None:
-        """The predicted motion at a later stamp, None if there is none. Does not change the tracker."""
+        """Return the predicted motion at a later stamp, None if there is none. Does not change the
+        tracker."""
         motion = self._motion.filter
         if motion is None or self.state is TrackState.LOST or stamp_ns < motion.stamp_ns:
             return None

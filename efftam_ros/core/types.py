@@ -154,8 +154,8 @@ class Prompt:
             raise InputError("selection has only points off the target; give at least one on it (label 1)")
 
     def region(self, width: int, height: int) -> tuple[Box | None, Box]:
-        """The box that it draws in an image of this size, None for points alone, and the box around all that
-        it marks, which has no area around a single point. Raises InputError as `checked` does."""
+        """Return the box that it draws in an image of this size, None for points alone, and the box around
+        all that it marks, which has no area around a single point. Raises InputError as `checked` does."""
         self.checked(width, height)
         if self.box is not None:
             visible = self.box.clipped(width, height)  # the window is sized by the visible part
@@ -220,8 +220,9 @@ class Candidates:
         ious: NDArray[np.float32],
         presence_logit: float,
     ) -> Candidates:
-        """From what the decoder answers in a view: ``boxes`` [K, 4] (left, top, right, bottom) and ``areas``
-        [K] in network px. The arrays are copied; the box of an empty mask becomes NaN."""
+        """Build the candidates from what the decoder answers in a view: ``boxes`` [K, 4] (left, top, right,
+        bottom) and ``areas`` [K] in network px. The arrays are copied; the box of an empty mask becomes
+        NaN."""
         scale, origin = np.array([view.scale_x, view.scale_y] * 2), np.array([view.x, view.y] * 2)
         placed = (boxes / scale + origin).astype(np.float32)
         placed[areas == 0] = np.nan

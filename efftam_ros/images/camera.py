@@ -63,9 +63,9 @@ Arrived = tuple[int, DecodedImage]
 
 
 def is_live(source: object) -> bool:
-    """Whether this names a camera or stream: a number, a device, an address, a description of an RTP stream
-    (.sdp); not a file or folder, whatever its name. Behind an address may be a finished video: `open_source`
-    tells."""
+    """Return whether this names a camera or stream: a number, a device, an address, a description of an RTP
+    stream (.sdp); not a file or folder, whatever its name. Behind an address may be a finished video:
+    `open_source` tells."""
     if isinstance(source, int):
         return True
     text = str(source)
@@ -76,14 +76,14 @@ def is_live(source: object) -> bool:
 
 
 def local_path(source: str | Path) -> Path:
-    """The path of a file, also where it is given as file://..."""
+    """Return the path of a file, also where it is given as file://..."""
     text = str(source)
     is_url = text.startswith("file:") and not _is_path(text)
     return Path(url2pathname(urlsplit(text).path)) if is_url else Path(source)
 
 
 def _is_path(text: str) -> bool:
-    """Whether there is a file or folder of this name; not a device."""
+    """Return whether there is a file or folder of this name; not a device."""
     try:
         return Path(text).is_file() or Path(text).is_dir()
     except (OSError, ValueError):
@@ -404,7 +404,7 @@ class Camera:
             raise
 
     def _no_hardware(self, what: str, why: str) -> str:
-        """That the hardware decoder which is named can't decode ``what``, and the remedy."""
+        """Return the text that the named hardware decoder can't decode ``what``, with the remedy."""
         name = self.options.hardware_decoder
         return (
             f"{self.name}: hardware_decoder {name} can't decode {what} ({why}); have the camera send another"
@@ -464,7 +464,7 @@ class Camera:
     def _decoded(
         self, container: Any, stream: Any, decoder: ImageDecoder
     ) -> Iterator[tuple[int, DecodedImage]]:
-        """The images with their arrival, steady clock, ns, until `close`."""
+        """Yield the images with their arrival, steady clock, ns, until `close`."""
         known, ratio = (self.damaged, self.left_out), stream.sample_aspect_ratio or Fraction(1)
         is_new = True
         for packet in container.demux(stream):
@@ -527,7 +527,7 @@ class _Player:
 
 
 def _has_end(container: Any, source: str) -> bool:
-    """Whether this is a finished video: it states its length, or its server the file's."""
+    """Return whether this is a finished video: it states its length, or its server the file's."""
     is_playlist = container.format.name in SEGMENTED
     return bool(container.duration) or (source.startswith("http") and not is_playlist and container.size > 0)
 

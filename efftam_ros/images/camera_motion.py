@@ -55,7 +55,7 @@ class Landmarks:
         return cls((grey.shape[1], grey.shape[0]), where, np.asarray(descriptors, np.float32))
 
     def motion_to(self, other: Landmarks) -> Matrix | str:
-        """The homography from this image to another, or the reason why there is none."""
+        """Return the homography from this image to another, or the reason why there is none."""
         count = min(len(self.points), len(other.points))
         if count < LEAST_MATCHES:
             return f"{count} features (at least {LEAST_MATCHES})"
@@ -127,7 +127,7 @@ class _Previous(NamedTuple):
     images: int = 0
 
     def follows(self, corners: Corners) -> bool:
-        """Whether these of its corners are followed on, in place of new ones."""
+        """Return whether these of its corners are followed on, in place of new ones."""
         return len(corners) >= LEAST_CARRIED and self.images < MOST_CARRIED_IMAGES
 
 
@@ -229,7 +229,7 @@ def _look_ahead(image: Image, previous: _Previous | None) -> tuple[Grey, _Regist
 
 
 def rejection(matrix: Matrix, width: int, height: int, most_shift: float = MOST_SHIFT) -> str:
-    """Why a matrix can't be the camera's motion between two images of this size; empty if it can."""
+    """Return why a matrix can't be the camera's motion between two images of this size; empty if it can."""
     if matrix.shape != (3, 3) or not np.isfinite(matrix).all() or abs(matrix[2, 2]) < 1e-9:
         return "not a finite homography"
     # Plain numbers, because numpy is slower for five points.
@@ -257,14 +257,14 @@ def rejection(matrix: Matrix, width: int, height: int, most_shift: float = MOST_
 def _camera_motion(
     found: Matrix, scale: float, size: tuple[int, int], most_shift: float = MOST_SHIFT
 ) -> CameraMotion:
-    """The answer for a homography of reduced images, ``scale`` times as large as those of ``size``."""
+    """Return the answer for a homography of reduced images, ``scale`` times as large as those of ``size``."""
     matrix = _rescaled(found, 1 / scale)
     fault = rejection(matrix, *size, most_shift)
     return CameraMotion(None, f"camera motion refused: {fault}") if fault else CameraMotion(matrix)
 
 
 def _rescaled(matrix: Matrix, scale: float) -> Matrix:
-    """A homography between images for the same images ``scale`` times as large."""
+    """Return a homography between images for the same images ``scale`` times as large."""
     larger = np.diag([scale, scale, 1.0]) @ matrix @ np.diag([1 / scale, 1 / scale, 1.0])
     return np.asarray(larger / larger[2, 2], np.float64)
 
@@ -280,7 +280,7 @@ def _small_grey(image: Image, region: Region | None = None) -> Grey:
 
 
 def _excluded(targets: Sequence[Box], scale: float) -> Iterator[tuple[int, int, int, int]]:
-    """The areas around the targets in a reduced image: first and last but one column, and row."""
+    """Yield the areas around the targets in a reduced image: first and last but one column, and row."""
     for target in targets:
         size = np.array([target.width, target.height])
         centre = np.array([target.x, target.y]) + size / 2
@@ -291,7 +291,7 @@ def _excluded(targets: Sequence[Box], scale: float) -> Iterator[tuple[int, int, 
 
 
 def _allowed_mask(targets: Sequence[Box], scale: float, shape: tuple[int, ...]) -> Grey:
-    """uint8 mask of a reduced image: 0 around the targets, 255 elsewhere."""
+    """Return a uint8 mask of a reduced image: 0 around the targets, 255 elsewhere."""
     allowed = np.full(shape, 255, np.uint8)
     for x0, x1, y0, y1 in _excluded(targets, scale):
         allowed[y0:y1, x0:x1] = 0
@@ -299,7 +299,7 @@ def _allowed_mask(targets: Sequence[Box], scale: float, shape: tuple[int, ...]) 
 
 
 def _are_allowed(corners: Corners, targets: Sequence[Box], scale: float) -> NDArray[np.bool_]:
-    """Which of the corners do not lie around a target."""
+    """Return which of the corners do not lie around a target."""
     x, y = np.rint(corners[:, 0]).T
     kept = np.ones(len(corners), np.bool_)
     for x0, x1, y0, y1 in _excluded(targets, scale):
@@ -313,7 +313,7 @@ def _detect_corners(grey: Grey, allowed: Grey) -> Corners:
 
 
 def _register(previous: _Previous, present: Grey, start: Corners) -> _Registration | str:
-    """The motion to a reduced image, or why there is none."""
+    """Return the motion to a reduced image, or why there is none."""
     if len(start) < LEAST_INLIERS:
         return f"{len(start)} corners in the previous image (at least {LEAST_INLIERS})"
     scale = present.shape[1] / previous.size[0]

@@ -121,7 +121,8 @@ class VideoDecoder:
             self._damaged_ns = stamp_ns
 
     def _is_message_missing(self, message: Any) -> bool:
-        """By ffmpeg_image_transport's count of images; some senders have a time in its place."""
+        """Return whether a message is missing, by ffmpeg_image_transport's count of images; some senders have
+        a time in its place."""
         pts = int(getattr(message, "pts", 0))
         step, self._pts = pts - self._pts, pts
         is_gap = step > 1 and self._steps_of_one >= LEAST_STEPS

@@ -79,7 +79,7 @@ class StampGuard:
         self._offsets.append(offset_ns)
 
     def _wrong_ns(self, stamp_ns: int, offset_ns: int) -> int:
-        """How far the stamp is ahead, or back if negative; 0 when it can be."""
+        """Return how far the stamp is ahead, or back if negative; 0 when it can be."""
         if len(self._offsets) < FEWEST:
             return 0
         step_ns = stamp_ns - self._last_ns
@@ -144,7 +144,8 @@ def image_from_message(msg: Any, most_pixels: int = MOST_PIXELS, levels: Levels 
 
 
 def _converted(msg: Any) -> Image:
-    """An image in an encoding that `ENCODINGS` lacks, converted to bgr8 by cv_bridge. Raises InputError."""
+    """Return an image in an encoding that `ENCODINGS` lacks, converted to bgr8 by cv_bridge. Raises
+    InputError."""
     known = ", ".join([*ENCODINGS, *NARROWED])
     try:
         # Only where such an image comes.
@@ -208,8 +209,8 @@ def image_from_compressed(msg: Any, most_pixels: int = MOST_PIXELS, levels: Leve
 
 
 def _mosaic_of(form: str) -> str:
-    """The Bayer encoding in the format of a CompressedImage, as image_transport writes it (``bayer_rggb8; png
-    compressed``); empty where the pixels are colours or grey.
+    """Return the Bayer encoding in the format of a CompressedImage, as image_transport writes it
+    (``bayer_rggb8; png compressed``); empty where the pixels are colours or grey.
 
     Colours are named as the target of the compression (``... jpeg compressed bgr8``).
     """
@@ -220,8 +221,8 @@ def _mosaic_of(form: str) -> str:
 
 
 def compressed_note(msg: Any) -> str:
-    """What a sender should know of a CompressedImage: that its EXIF orientation is not applied; empty for
-    nothing. Its camera_info is for the image as stored."""
+    """Return what a sender should know of a CompressedImage: that its EXIF orientation is not applied; empty
+    for nothing. Its camera_info is for the image as stored."""
     return exif_note(orientation_of(msg.data))
 
 
@@ -294,7 +295,8 @@ class ImageReader:
 
 
 def header_of(message: Any, make: Callable[..., Any]) -> Any:
-    """The header of an image message; ``make`` is the class of std_msgs/Header, for those that have none."""
+    """Return the header of an image message; ``make`` is the class of std_msgs/Header, for those that have
+    none."""
     if hasattr(message, "header"):
         return message.header
     return make(stamp=message.timestamp, frame_id=message.frame_id)

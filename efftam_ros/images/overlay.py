@@ -176,5 +176,6 @@ def _draw_caption(bgr: NDArray[np.uint8], track: Track, colour: tuple[int, int, 
 
 
 def _pixel(x: float, y: float) -> tuple[int, int]:
-    """The pixel nearest to an edge coordinate, clamped to the range of OpenCV's 16-bit line drawing."""
+    """Return the pixel nearest to an edge coordinate, clamped to the range of OpenCV's 16-bit line
+    drawing."""
     return (round(min(max(x, -8000.0), 24000.0)), round(min(max(y, -8000.0), 24000.0)))

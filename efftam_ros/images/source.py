@@ -70,7 +70,7 @@ def no_report(line: str) -> None:
 
 
 def checked_rate(fps: float) -> float:
-    """``fps`` as a number. Raises InputError where it is no rate."""
+    """Return ``fps`` as a number. Raises InputError where it is no rate."""
     if not (np.isfinite(fps) and fps > 0):
         raise InputError(f"frame rate is {fps}; give a positive number of images per second")
     return float(fps)

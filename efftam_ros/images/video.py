@@ -229,7 +229,7 @@ class VideoFile:
             ) from None
 
     def _packets(self, container: Any, stream: Any) -> Iterator[Any]:
-        """The track's packets; notes until when those of all tracks last. Raises InputError."""
+        """Yield the track's packets; notes until when those of all tracks last. Raises InputError."""
         import av
 
         self._ends_ns: dict[int, int] = {}
@@ -252,14 +252,14 @@ class VideoFile:
 
 
 def damage_text(of: Any, remedy: str) -> str:
-    """``of``: an `ImageDecoder` or a camera, which count damage."""
+    """Describe damage. ``of``: an `ImageDecoder` or a camera, which count it."""
     return (
         f"damaged or lost packets: {of.damaged}; {of.left_out} images that need them are left out: {remedy}"
     )
 
 
 def times_text(times: FileTimes) -> str:
-    """What was done to the times of a file, for people; empty for nothing."""
+    """Return what was done to the times of a file, for people; empty for nothing."""
     found = []
     if times.mended:
         found.append(

@@ -154,7 +154,8 @@ def messages(reader: Reader, connections: Collection[Connection]) -> Iterator[tu
 
 
 def deserialized(store: Typestore, raw: bytes, connection: Connection) -> Any:
-    """The message in these CDR bytes. Raises InputError when they do not match the connection's type."""
+    """Return the message in these CDR bytes. Raises InputError when they do not match the connection's
+    type."""
     try:
         return store.deserialize_cdr(raw, connection.msgtype)
     except Exception as error:
@@ -177,7 +178,7 @@ def messages_of_type(reader: Reader, store: Typestore, msgtype: str) -> Iterator
 
 
 def _repair(path: Path) -> str:
-    """What may bring a damaged bag back: a recording that was cut off, or metadata that do not fit."""
+    """Return what may bring a damaged bag back: a recording that was cut off, or metadata that do not fit."""
     reindex = f"ros2 bag reindex {path}"
     mcap = path if path.suffix == ".mcap" else next(iter(sorted(path.glob("*.mcap"))), None)
     if mcap is None:

@@ -206,8 +206,8 @@ def velocity_fields(
 
 
 def image_shift(track: Track) -> float:
-    """The largest motion of an image corner since the target's last image, by the camera's motion, px; NaN
-    where that is not known."""
+    """Return the largest motion of an image corner since the target's last image, by the camera's motion, px;
+    NaN where that is not known."""
     if track.camera is None or track.camera.matrix is None:
         return math.nan
     width, height = track.image_size
@@ -218,7 +218,7 @@ def image_shift(track: Track) -> float:
 
 
 def _answer_fields(track: Track, about: About) -> dict[str, Any]:
-    """The fields that BoundingBox and TargetVelocity have in common, with the same values."""
+    """Return the fields that BoundingBox and TargetVelocity have in common, with the same values."""
     reason = not_valid(track, about.withheld)
     return {
         "header": about.header,

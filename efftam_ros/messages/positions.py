@@ -62,7 +62,7 @@ class PositionReport(TargetReport):
 
 
 def position_report(message: Any) -> PositionReport:
-    """A TargetPosition. Raises InputError for a state or source that does not exist."""
+    """Return a TargetPosition. Raises InputError for a state or source that does not exist."""
     return read_report(
         PositionReport,
         message,

@@ -111,7 +111,7 @@ class VideoProgress:
 
 
 def box_report(message: Any) -> BoxReport:
-    """A BoundingBox. Raises InputError for a state that does not exist."""
+    """Return a BoundingBox. Raises InputError for a state that does not exist."""
     box = Box(message.x, message.y, message.width, message.height)
     return read_report(
         BoxReport,
@@ -124,7 +124,7 @@ def box_report(message: Any) -> BoxReport:
 
 
 def motion_report(message: Any) -> MotionReport:
-    """A TargetVelocity. Raises InputError for a state that does not exist."""
+    """Return a TargetVelocity. Raises InputError for a state that does not exist."""
     state, velocity = member(TrackState, "state", message.state), (message.velocity_x, message.velocity_y)
     covariance = tuple(map(float, message.bearing_covariance))
     return read_report(
@@ -138,7 +138,7 @@ def motion_report(message: Any) -> MotionReport:
 
 
 def result_of(message: Any) -> ResultReport:
-    """A SelectionResult. Raises InputError for an outcome that does not exist."""
+    """Return a SelectionResult. Raises InputError for an outcome that does not exist."""
     return read_report(ResultReport, message, outcome=member(Outcome, "outcome", message.outcome))
 
 
@@ -151,8 +151,8 @@ def read_report(kind: type[Report], message: Any, **own: Any) -> Report:
 
 
 def member(kind: type[Member], name: str, number: int) -> Member:
-    """The member of an enumeration with this number; ``name``: of the field. Raises InputError where there is
-    none."""
+    """Return the member of an enumeration with this number; ``name``: of the field. Raises InputError where
+    there is none."""
     try:
         return kind(number)
     except ValueError:

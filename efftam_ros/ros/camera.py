@@ -136,7 +136,7 @@ class CameraNode(Node):
         return self._camera is not None and self._camera.is_reading
 
     def internal_error(self, error: BaseException) -> None:
-        """An unforeseen error, which the next diagnostics report."""
+        """Note an unforeseen error, which the next diagnostics report."""
         self._error = f"internal error ({type(error).__name__}: {error})"
 
     def _publish_all(self, camera: Camera) -> None:

@@ -83,7 +83,7 @@ def _ask(node: Node, selection: Any, tracker: str, wait_s: float) -> int:
 
 
 def _answers(result: Any, selection: Any) -> bool:
-    """A refusal of this command, and not what was kept from before."""
+    """Return whether a result is a refusal of this command, and not one kept from before."""
     return bool(result.outcome == result.REFUSED and result.header == selection.header)
 
 

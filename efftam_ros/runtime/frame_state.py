@@ -75,7 +75,7 @@ class TargetFrame:
         return self.look.views[0]
 
     def read(self, view: View, decoded: Decoded) -> Candidates:
-        """The candidates of one view, px of the image; for a mask prompt its own mask."""
+        """Return the candidates of one view, px of the image; for a mask prompt its own mask."""
         boxes, areas, ious, presence = decoded
         if self.prompt is not None and self.prompt.logits is not None:
             boxes, areas = boxes_and_areas(self.prompt.logits[None])
@@ -178,7 +178,7 @@ class FrameState(ABC):
             self._close()
 
     def answered(self, frame: TargetFrame) -> list[Candidates]:
-        """The candidates of a target's frame, by view; waits for them."""
+        """Return the candidates of a target's frame, by view; waits for them."""
         if not frame.is_answered:
             self._require_last(frame)
             self._wait(frame)
@@ -205,7 +205,7 @@ class FrameState(ABC):
             raise IndexError(f"target {target} is beyond the {self.max_targets} of this pipeline")
 
     def _checked(self, image: Image, look: Look) -> TargetFrame:
-        """A frame for what is asked. Raises as `Pipeline.look`."""
+        """Return a frame for what is asked. Raises as `Pipeline.look`."""
         size, plan = (image.width, image.height), look.plan
         check_slots(self.spec.slots, *plan.slots, *plan.pointer_slots)
         if look.is_search and (look.prompt is not None or not plan.slots):

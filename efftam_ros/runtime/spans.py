@@ -48,7 +48,7 @@ def watch_methods(watch: Watch, cause: str, owner: object, *names: str, label: s
 
 
 def cause_of_driver_call(name: str) -> str:
-    """What a function of the CUDA driver is for, by its name."""
+    """Return what a function of the CUDA driver is for, by its name."""
     if "Synchronize" in name:
         return WAIT
     if name.startswith(("cuMemcpy", "cuMemset")):

@@ -46,7 +46,7 @@ class Inspected(Pipeline, Protocol):
     """A pipeline that shows its tensors."""
 
     def tensor(self, name: str, target: int = 0) -> NDArray[np.float32]:
-        """A copy of what all calls so far left in a tensor: ``image``, an output of the image encoder,
+        """Return a copy of what all calls so far left in a tensor: ``image``, an output of the image encoder,
         ``conditioned``, ``masks`` of the target that was looked at last; a target's ``ring_maps`` and
         ``ring_pointers``."""
         ...
@@ -162,7 +162,8 @@ class _Flight:
         self._remembered: list[tuple[str, Remembered]] = []
 
     def run(self) -> Iterator[Found]:
-        """The results in the order in which they are made; of the ring at the end, but for ``staged``."""
+        """Yield the results in the order in which they are made; of the ring at the end, but for
+        ``staged``."""
         full = View.full(WIDTH, HEIGHT, self._side)
         yield from self._frame(0, self._window(0), Prompt(box=DISC_BOX))
         yield from self._frame(1, self._window(1))
@@ -258,7 +259,7 @@ class _Flight:
             yield frame, "memory_encoder", name, tensor[remembered.slot]
 
     def _plan(self, number: int, second: bool) -> MemoryPlan:
-        """The prompted frame in the last temporal row, the latest others before it."""
+        """Return the prompted frame in the last temporal row, the latest others before it."""
         first, offset = (5, self._second_slot) if second else (0, 0)
         slots = tuple(offset + index for index in (first, *range(number - 1, first, -1)))
         return MemoryPlan(slots, (self._last_row, *range(len(slots) - 1)), slots)
@@ -301,8 +302,8 @@ def relative_error(wanted: NDArray[np.float32], value: NDArray[np.float32]) -> f
 
 
 def picture(*discs: tuple[tuple[float, float], tuple[int, int, int]]) -> NDArray[np.uint8]:
-    """A picture uint8 [360,480,3] BGR: a coarse pattern and on it striped discs, each with its centre and a
-    colour."""
+    """Return a picture uint8 [360,480,3] BGR: a coarse pattern and on it striped discs, each with its centre
+    and a colour."""
     random = np.random.default_rng(7)
     drawn = np.kron(random.integers(60, 190, (18, 24, 3)), np.ones((20, 20, 1)))
     rows, columns = np.mgrid[:HEIGHT, :WIDTH]
@@ -313,7 +314,7 @@ def picture(*discs: tuple[tuple[float, float], tuple[int, int, int]]) -> NDArray
 
 
 def moving_disc(number: int) -> tuple[tuple[float, float], tuple[int, int, int]]:
-    """Where it is in image ``number``, and its colour."""
+    """Return where it is in image ``number``, and its colour."""
     return (160 + 4 * number, 150 + 2 * number), (20, 20, 230)
 
 

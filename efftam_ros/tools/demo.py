@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _compared(frames: list[dict[str, Any]], boxes: NDArray[np.float64]) -> str:
-    """One line: the results in ``frames``, of track.json, against the true boxes [N, 4]."""
+    """Return one line: the results in ``frames``, of track.json, against the true boxes [N, 4]."""
     truth = [Box(*row) if np.isfinite(row).all() else None for row in boxes[: len(frames)]]
     known = list(zip(frames, truth, strict=True))[1:]
     overlaps = [iou(Box(*one["box"]), box) if one["box"] else 0.0 for one, box in known if box is not None]

@@ -170,7 +170,7 @@ class _Health:
 
 
 def _point(clip: Path, box: Box) -> str:
-    """The part of the page's address that names a point, as shares of the image."""
+    """Return the part of the page's address that names a point, as shares of the image."""
     source = open_source(clip / "video.mp4")
     return f"point={box.cx / source.width:.3f},{box.cy / source.height:.3f}"
 

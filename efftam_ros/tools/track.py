@@ -197,7 +197,7 @@ class _Run:
             )
 
     def _progress(self, frame: VideoFrame) -> VideoProgress | None:
-        """None where there is no end, as for a camera: its pictures have an age instead."""
+        """Return None where there is no end, as for a camera: its pictures have an age instead."""
         count = self._source.count
         return None if count is None else VideoProgress(frame.index, count, frame.stamp_ns / NS)
 
@@ -224,7 +224,7 @@ class _Run:
         return answers
 
     def hints(self) -> list[str]:
-        """A line for each target that was lost before it was ever tracked: how soon, and what to draw
+        """Return a line for each target that was lost before it was ever tracked: how soon, and what to draw
         instead."""
         lines = []
         for target_id, cause in self._causes.items():
@@ -237,8 +237,8 @@ class _Run:
         return lines
 
     def report(self, backend: str, file: Path) -> dict[str, Any]:
-        """The report that --json writes to ``file``, with the video's path from there, so that both can be
-        moved together."""
+        """Return the report that --json writes to ``file``, with the video's path from there, so that both
+        can be moved together."""
         source = self._source
         video = source.name
         if source.path.exists() and str(file) != "-":
@@ -259,8 +259,8 @@ class _Run:
         }
 
     def summary(self) -> str:
-        """One line: number of frames, time per stage, states. A stage that few frames have, as the search,
-        counts for all."""
+        """Return one line: number of frames, time per stage, states. A stage that few frames have, as the
+        search, counts for all."""
         mean_ms = {name: 1e3 * seconds / len(self.tracks) for name, seconds in self._spent.items()}
         whole = mean_ms.pop("frame")
         stages = ", ".join(f"{name} {ms:.1f}" for name, ms in mean_ms.items())
@@ -270,15 +270,15 @@ class _Run:
 
 
 def _name(video: Path) -> str:
-    """A video's name for the viewer; in data sets the folder names it."""
+    """Return a video's name for the viewer; in data sets the folder names it."""
     return "/".join(video.resolve().parts[-2:])
 
 
 def frame_record(
     index: int, tracks: Mapping[int, Track], places: Mapping[int, dict[str, Any]] | None = None
 ) -> dict[str, Any]:
-    """One frame of the JSON; unknown numbers are null. ``tracks``: by id; the frame's own fields are those of
-    the first. ``places``: positions on the ground, by id, where they are asked for.
+    """Return one frame of the JSON; unknown numbers are null. ``tracks``: by id; the frame's own fields are
+    those of the first. ``places``: positions on the ground, by id, where they are asked for.
 
     ``stamp_ns`` is text, because programs that read numbers as floats would lose digits.
     """

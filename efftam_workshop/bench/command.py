@@ -154,7 +154,7 @@ def _frames(args: argparse.Namespace) -> Frames:
 
 
 def measure_node(args: argparse.Namespace) -> dict[str, Any]:
-    """Of the node that ships, with the network's options."""
+    """Measure the node that ships, with the network's options."""
     missing = [name for name in ("rclpy", "efftam_ros.msg") if importlib.util.find_spec(name) is None]
     if missing:
         remedy = "source .venv/setup.bash or your workspace"
@@ -169,7 +169,7 @@ def measure_node(args: argparse.Namespace) -> dict[str, Any]:
 def feed_node(
     node: list[str], size: tuple[int, int], seconds: float, *options: object, environment: Any = None
 ) -> dict[str, Any]:
-    """As `bench.latency.feed`, in processes of their own. Raises InputError: the node does not answer."""
+    """Do as `bench.latency.feed`, in processes of their own. Raises InputError: the node does not answer."""
     command = ["-m", "efftam_workshop.bench.latency", "--seconds", seconds, "--size", *size, *options, "--"]
     process = [sys.executable, *map(str, command), *node]
     done = subprocess.run(process, env=environment, capture_output=True, text=True)

@@ -18,7 +18,8 @@ from efftam_flight.waits import GIMBAL_SILENT_S
 
 
 def mount_of(number: int) -> int:
-    """The mount, from 1, that a gimbal_device_id means: its own number, or its component's. 0: none."""
+    """Return the mount, from 1, that a gimbal_device_id means: its own number, or its component's. 0:
+    none."""
     return GIMBAL_COMPONENTS.index(number) + 1 if number in GIMBAL_COMPONENTS else number
 
 
@@ -68,12 +69,12 @@ class AttitudeSources:
         return device is not None and now.steady_s - self._streams[device].advanced_s <= GIMBAL_SILENT_S
 
     def is_dead(self, now: Instant) -> bool:
-        """True when a gimbal that sent its own attitude does so no more; the autopilot's copy is no sign of
-        life."""
+        """Return True when a gimbal that sent its own attitude does so no more; the autopilot's copy is no
+        sign of life."""
         return self.device is not None and not self.device_sends(now)
 
     def take(self, message: Message, now: Instant) -> AttitudeSample | None:
-        """The attitude in a message 285 on the images' clock; None when it is not to be used."""
+        """Return the attitude in a message 285 on the images' clock; None when it is not to be used."""
         component = message.get_srcComponent()
         if component != self._manager and component not in self._gimbals:
             return None

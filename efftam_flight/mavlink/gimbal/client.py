@@ -139,7 +139,7 @@ class GimbalClient:
             )
 
     def set_rates(self, rates: Rates, now: Instant) -> None:
-        """What the gimbal shall do from now on. Not finite: it stops."""
+        """Set the rates from now on. Rates that are not finite stop the gimbal."""
         if not rates.is_finite:
             self._report(Severity.ERROR, f"rates {rates.pitch}, {rates.yaw} rad/s are not finite: stopped")
             rates = STOPPED
@@ -262,7 +262,7 @@ class GimbalClient:
     # The autopilot's side
 
     def handle(self, message: Message, link: str, now: Instant) -> None:
-        """A message of our vehicle, or of who else wants to move its gimbal."""
+        """Take a message of our vehicle, or of another component that moves its gimbal."""
         if self._holder.wanted or self._rates.step is not StopStep.DONE:
             kind = self._autopilot.kind
             rival = self._rivals.find(message, kind)
@@ -312,7 +312,7 @@ class GimbalClient:
                 self._report_settings()
 
     def _begin_anew(self, now: Instant) -> None:
-        """The autopilot may have forgotten what it was asked, and may have other parameters."""
+        """Request everything again: a restarted autopilot has forgotten it, and may have other parameters."""
         self._information_tries, self._next_information_s = 0, -math.inf
         self._settings.restart()
         self._holder.ask(now.steady_s)
@@ -321,8 +321,8 @@ class GimbalClient:
                 self._autopilot.command(mav.MAV_CMD_SET_MESSAGE_INTERVAL, message_id, 1e6 / ONCE_HZ)
 
     def _time(self, message: Message, now: Instant) -> float:
-        """When the autopilot made a message, on our steady clock, s. Any message with its time since boot
-        may show a restart, except an attitude, whose time may be the gimbal's."""
+        """Return when the autopilot made a message, on our steady clock, s. Any message with its time since
+        boot may show a restart, except an attitude, whose time may be the gimbal's."""
         kind = message.get_type()
         boot_s = 0.0 if kind == ATTITUDE_KIND else getattr(message, "time_boot_ms", 0) / 1e3
         if kind == "TIMESYNC" and message.tc1 == 0:  # its question names its own time
@@ -365,15 +365,15 @@ class GimbalClient:
         return self._chosen(numbers) or self._mount
 
     def _is_ours(self, number: int) -> bool:
-        """Whether a gimbal_device_id means the gimbal that we steer. 0 means every gimbal."""
+        """Return whether a gimbal_device_id means the gimbal that we steer. 0 means every gimbal."""
         return number == 0 or mount_of(number) == (mount_of(self._gimbal) or 1)
 
     def _chosen(self, numbers: set[int]) -> int | None:
         return min((number for number in numbers if mount_of(number) == self._mount), default=None)
 
     def _is_of_another_gimbal(self, message: Message) -> bool:
-        """Whether the manager speaks of a gimbal that is not steered: ArduPilot sends status, limits and copy
-        of the attitude for each of its mounts."""
+        """Return whether the manager speaks of a gimbal that is not steered: ArduPilot sends status, limits
+        and copy of the attitude for each of its mounts."""
         number, kind = getattr(message, "gimbal_device_id", None), message.get_type()
         if number is None:
             return False

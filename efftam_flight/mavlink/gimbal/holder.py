@@ -52,8 +52,9 @@ class GimbalHolder:
         self._stop_tries = 0
 
     def may_steer(self, gates: bool, now_s: float) -> bool:
-        """Whether rates of the controller may be sent: once the manager reports that we are in control, in
-        answer to a request, as it may have been restarted. One that does not gate may never report it."""
+        """Return whether rates of the controller may be sent: once the manager reports that we are in
+        control, in answer to a request, as it may have been restarted. One that does not gate may never
+        report it."""
         if self.control is Control.UNKNOWN:
             return self.wanted and not gates and now_s - self._asked_s >= MANAGER_S
         return self.wanted and self.control is Control.HELD and self._answered_s >= self._asked_s
@@ -79,14 +80,14 @@ class GimbalHolder:
             self._set(Control.UNKNOWN, NO_REASON)
 
     def on_restart(self) -> None:
-        """The autopilot was restarted: nobody is in control any more."""
+        """Note that the autopilot was restarted: nobody is in control any more."""
         self._by = (0, 0)
         self._is_restarted, self._stop_tries = True, 0
         if self.control is not Control.UNKNOWN or self.wanted:
             self._set(Control.NOBODY, ReasonCode.AUTOPILOT_RESTARTED.reason())
 
     def none_yet(self) -> None:
-        """The manager has found no gimbal yet."""
+        """Note that the manager has found no gimbal yet."""
         if not self._held:
             self._set(Control.NOBODY, ReasonCode.NO_GIMBAL.reason())
 

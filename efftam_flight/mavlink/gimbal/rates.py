@@ -50,12 +50,12 @@ class GimbalRates:
         self._wished, self._wished_s = rates, now_s
 
     def stop_unknown(self) -> None:
-        """A process that had our ids may have moved the gimbal: it has to be stopped."""
+        """Stop a gimbal that an earlier process with our ids may have moved."""
         if not self._is_taken:
             self._stop = self._stop or StopSequence(STOPPED)
 
     def on_restart(self) -> None:
-        """The autopilot was restarted, and has forgotten what another commanded."""
+        """Note that the autopilot was restarted, and has forgotten what another component commanded."""
         if self._stop is not None:
             self._stop = replace(self._stop, contested_s=math.inf)
 
@@ -76,7 +76,7 @@ class GimbalRates:
             self._take_leave()
 
     def starved(self, now_s: float) -> bool:
-        """Whether the controller fell silent in motion; its last wish then holds no longer."""
+        """Return whether the controller fell silent in motion; its last wish then holds no longer."""
         moves = not (self._wished.is_zero and self._sent.is_zero)
         starved = moves and now_s - self._wished_s > CONTROLLER_SILENT_S
         if starved:
@@ -84,7 +84,7 @@ class GimbalRates:
         return starved
 
     def unseen(self, now_s: float) -> bool:
-        """Whether zeros go on because no attitude of the gimbal arrives."""
+        """Return whether zeros go on because no attitude of the gimbal arrives."""
         stop = self._stop
         return (
             stop is not None
@@ -126,8 +126,8 @@ class GimbalRates:
             self._send(rates, now_s)
 
     def stop(self, now_s: float) -> None:
-        """The wish ends; where a motion was sent, three zeros at once: a packet may be lost, and the next is
-        a tick away."""
+        """Stop. After a motion three zero rates are sent at once: a packet may be lost, and the next one is a
+        tick away."""
         self._wished = STOPPED
         if not (self._sent.is_zero or self._is_taken):
             for _ in range(3):
@@ -138,7 +138,7 @@ class GimbalRates:
         self._is_taken, self._stop, self._sent = True, None, STOPPED
 
     def _end(self, now_s: float) -> StopSequence:
-        """The stop sequence, with the end of its motion."""
+        """Return the stop sequence, with the end of its motion."""
         assert self._stop is not None
         if self._stop.ended_s == math.inf:
             turned = self.standstill.motion(-math.inf, now_s)

@@ -118,8 +118,8 @@ class StopSequence:
         return seen.stands(since_s, now_s)
 
     def _who_moves(self, at: Situation, seen: GimbalMotion, now_s: float) -> StopStep:
-        """Whether another's command counted: the gimbal does not turn by our rate any more. It may have come
-        before our last rate, or may have been refused: then the gimbal keeps turning by ours."""
+        """Return whether another's command counted: the gimbal does not turn by our rate any more. It may
+        have come before our last rate, or may have been refused: then the gimbal keeps turning by ours."""
         since_s = max(self.contested_s, self._awake_s(at, now_s))
         if not seen.reaches(since_s, now_s):
             return StopStep.WATCH
@@ -135,14 +135,15 @@ class StopSequence:
         return StopStep.ZERO if is_ours else StopStep.TAKEN
 
     def _is_moved_otherwise(self, at: Situation, seen: GimbalMotion, now_s: float) -> bool:
-        """Whether another component turns the gimbal, which got a zero rate and had the time to stop."""
+        """Return whether another component turns the gimbal, which got a zero rate and had the time to
+        stop."""
         since_s = max(self.ended_s + STANDS_S, self._awake_s(at, now_s))
         is_turning = seen.motion(since_s, now_s) is not None
         return is_turning and not self._is_ours(seen, since_s, now_s)
 
     def _is_ours(self, seen: GimbalMotion, since_s: float, now_s: float) -> bool:
-        """Whether it turns by one of our rates all the time: a mean alone may resemble one while another's
-        command brakes it. While it changes over to the last rate the answer is False."""
+        """Return whether it turns by one of our rates all the time: a mean alone may resemble one while
+        another's command brakes it. While it changes over to the last rate the answer is False."""
         parts = seen.parts(since_s, now_s)
         ours = [_motion(rates) for rates in (self.motion, *self.earlier)]
         ours += [] if self.turned is None else [self.turned]
@@ -150,5 +151,5 @@ class StopSequence:
 
 
 def _motion(rates: Rates) -> Motion:
-    """A rate as a motion: its yaw counts in whichever frame the gimbal's does."""
+    """Return a rate as a motion: its yaw counts in whichever frame the gimbal's does."""
     return rates.pitch, rates.yaw, rates.yaw

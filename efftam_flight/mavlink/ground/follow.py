@@ -97,7 +97,7 @@ class Follow:
         return self._reason
 
     def _refusal(self, now_s: float) -> str:
-        """Why it can't be enabled; empty when it can."""
+        """Return why it can't be enabled; empty when it can."""
         if not self._config.follow:
             return "follow is false: set the parameter follow of efftam_mavlink to true and start it again"
         if self._mode is None or now_s - self._autopilot_s > AUTOPILOT_SILENT_S:
@@ -110,7 +110,7 @@ class Follow:
         return ""
 
     def locate(self, report: PositionReport, now: Instant) -> None:
-        """The newest position of the target that is steered by."""
+        """Take the newest position of the steered target."""
         self._position, self._position_s = report, now.steady_s
         if not self._enabled:
             return
@@ -122,7 +122,7 @@ class Follow:
             self._end(ReasonCode.LOST.reason())
 
     def handle(self, message: Message, now: Instant) -> None:
-        """The autopilot's heartbeat: its mode."""
+        """Read the mode from the autopilot's heartbeat."""
         sender = (message.get_srcSystem(), message.get_srcComponent())
         if message.get_type() != "HEARTBEAT" or sender != (
             self._config.system_id,
@@ -141,7 +141,7 @@ class Follow:
             self._end(ReasonCode.FOLLOW_DISARMED.reason())
 
     def restarted(self) -> None:
-        """The autopilot was started anew."""
+        """End following because the autopilot was restarted."""
         self._end(ReasonCode.AUTOPILOT_RESTARTED.reason())
 
     def tick(self, now: Instant) -> None:
@@ -215,7 +215,7 @@ class Follow:
         self._enabled = self._sent = False
 
     def _message(self, position: PositionReport, now: Instant) -> Message:
-        """The position carried on to now."""
+        """Return the position carried on to now."""
         age_s = (now.stamp_ns - position.stamp_ns) / NS
         if not 0.0 <= age_s <= MAX_LATENCY_S:
             age_s = now.steady_s - self._position_s

@@ -23,7 +23,7 @@ INVALID_SIGNAL = 1  # of DISTANCE_SENSOR's quality, where 0 is unknown
 
 
 def measured_range(message: Message) -> float | None:
-    """The distance in a DISTANCE_SENSOR, m; None where it measures none."""
+    """Return the distance in a DISTANCE_SENSOR, m; None where it measures none."""
     is_in_range = message.min_distance <= message.current_distance <= message.max_distance
     return (
         message.current_distance / 100.0 if is_in_range and message.signal_quality != INVALID_SIGNAL else None

@@ -46,7 +46,7 @@ class Connection(ABC):
 
     @abstractmethod
     def receive(self) -> list[Piece]:
-        """All that has arrived."""
+        """Return all that has arrived."""
 
     @abstractmethod
     def send(self, data: bytes) -> None:
@@ -54,7 +54,7 @@ class Connection(ABC):
 
     @abstractmethod
     def files(self) -> list[Any]:
-        """What select() can wait for."""
+        """Return what select() can wait for."""
 
     @abstractmethod
     def close(self) -> None: ...

@@ -86,7 +86,7 @@ class SerialLine(Connection):
         return self._line
 
     def _lose(self, error: OSError | None) -> None:
-        """The device is gone, or does not work any more: it is opened anew."""
+        """Close a device that is gone or does not work any more; it is opened anew."""
         if error is not None:
             self.errors += 1
         with contextlib.suppress(OSError):

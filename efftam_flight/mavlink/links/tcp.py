@@ -101,7 +101,7 @@ class Tcp(Connection):
         self._open()
 
     def _open(self) -> _Stream | None:
-        """The connection that there is; a call without an answer is given up after a while."""
+        """Return the connection that there is; a call without an answer is given up after a while."""
         stream, waited_s = self._stream, self._clock() - self._called_s
         if stream is not None and stream.ended is not None:
             self._end(stream.ended)

@@ -71,7 +71,7 @@ class Udp(Connection):
             self._peers = {self._place: math.inf}
 
     def _again(self) -> socket.socket | None:
-        """The socket; where there is none, it is opened once a second."""
+        """Return the socket; where there is none, it is opened once a second."""
         if self._socket is None and self._clock() - self._opened_s >= RETRY_S:
             try:
                 self._open()
@@ -80,8 +80,8 @@ class Udp(Connection):
         return self._socket
 
     def _lose(self) -> None:
-        """A socket that goes on failing is made anew: the address or the interface that it was bound to may
-        be gone."""
+        """Close a socket that goes on failing; it is made anew, as the address or interface that it was bound
+        to may be gone."""
         if self._socket is not None and self._clock() - self._opened_s >= RETRY_S:
             with contextlib.suppress(OSError):
                 self._socket.close()

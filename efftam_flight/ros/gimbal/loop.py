@@ -63,7 +63,8 @@ class GimbalPublishers:
         self.want_gimbal(False)
 
     def send_rates(self, rates: Rates, stamp_ns: int) -> None:
-        """In axes forward-left-up, as REP 103 has them: pitch down and yaw left are positive."""
+        """Publish rates in axes forward-left-up, as REP 103 has them: pitch down and yaw left are
+        positive."""
         message = TwistStamped()
         message.header.stamp = stamp_like(message.header.stamp, stamp_ns)
         angular = message.twist.angular

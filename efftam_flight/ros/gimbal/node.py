@@ -39,7 +39,7 @@ class GimbalNode(ReportingNode):
         self.add_on_set_parameters_callback(self._on_set_parameters)
 
     def tick(self) -> float | None:
-        """What is due while active; see `run_node`."""
+        """Return what is due while active; see `run_node`."""
         return None if self._loop is None else self._loop.turn()
 
     def close(self) -> None:

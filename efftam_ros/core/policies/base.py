@@ -95,9 +95,9 @@ class Policy:
         """Carry over what is known in pixels: the images' area changed by this factor."""
 
     def searches(self, state: TrackState, is_interrupted: bool) -> bool:
-        """Whether a missed target is looked for over the image, in `search_windows` or one place after the
-        other; else it is looked for where it is predicted. ``is_interrupted``: the motion up to the previous
-        image does not hold for this one."""
+        """Return whether a missed target is looked for over the image, in `search_windows` or one place after
+        the other; else it is looked for where it is predicted. ``is_interrupted``: the motion up to the
+        previous image does not hold for this one."""
         return state is TrackState.LOST and not is_interrupted
 
     @property
@@ -106,12 +106,12 @@ class Policy:
         return 0
 
     def view(self, default: str) -> str:
-        """The kind of view where the user asks for none. ``default``: the network's."""
+        """Return the kind of view where the user asks for none. ``default``: the network's."""
         return default
 
     def extent(self, drawn: Box | None, prompted: Box | None, size: tuple[int, int]) -> TargetExtent:
-        """How the published box relates to the candidates, for a target that was ``drawn`` (px, None: not
-        drawn) and whose mask on that image has the box ``prompted`` (None: the network saw nothing)."""
+        """Return how the published box relates to the candidates, for a target that was ``drawn`` (px, None:
+        not drawn) and whose mask on that image has the box ``prompted`` (None: the network saw nothing)."""
         return TargetExtent()
 
     def detections(self, candidates: Candidates, looks: Looks) -> list[Detection]:
@@ -136,7 +136,7 @@ class Policy:
 
 
 def best_quality(candidates: Candidates) -> int:
-    """The candidate with the highest predicted IoU; the first of equals."""
+    """Return the candidate with the highest predicted IoU; the first of equals."""
     return int(np.argmax(candidates.ious))
 
 

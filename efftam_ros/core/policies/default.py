@@ -74,7 +74,7 @@ class TargetModel:
         self.least_llr = max(0.0, median(self._confirmed_llrs) - RETURN_MARGIN)
 
     def resize(self, area_factor: float) -> None:
-        """The images' area changed by this factor."""
+        """Scale what is known in pixels: the images' area changed by this factor."""
         for areas in (self._areas, self._confirmed_areas):
             known = [area_factor * area for area in areas]
             areas.clear()
@@ -136,7 +136,7 @@ class MaskScale:
             self.is_settled = len(self._fits) == SCALE_FRAMES
 
     def favour(self, candidates: Candidates) -> Sequence[float]:
-        """What is added to each candidate's predicted IoU, at least 0."""
+        """Return what is added to each candidate's predicted IoU, at least 0."""
         count = len(candidates.ious)
         if self._drawn is None or count == 1:
             return [0.0] * count
@@ -309,7 +309,7 @@ class DefaultPolicy(Policy):
         context.search.observe(context.frame.stamp_ns, shown)
 
     def _is_near(self, box: Box, context: FrameContext) -> bool:
-        """Whether a target that was missed only shortly (COASTING) may be here."""
+        """Return whether a target that was missed only shortly (COASTING) may be here."""
         if context.motion is None or context.confirmed_ns is None or context.state is TrackState.LOST:
             return False
         reach = self.STRAY + self.STRAY_PER_S * (context.frame.stamp_ns - context.confirmed_ns) * 1e-9
@@ -343,14 +343,14 @@ class DefaultPolicy(Policy):
         return NO_REASON
 
     def _is_still(self, box: Box, context: FrameContext) -> bool:
-        """Whether a candidate lies where the target was in the image just before."""
+        """Return whether a candidate lies where the target was in the image just before."""
         seen = context.search.last_seen
         if seen is None or not 0 <= (context.frame.stamp_ns - seen.stamp_ns) * 1e-9 <= self.STILL_S:
             return False
         return iou(box, seen.box) >= self.config.gate_iou
 
     def _has_jumped(self, seen: VisibleCandidate, predicted: Box, context: FrameContext) -> bool:
-        """Whether a candidate that is seen as clearly as the target may be it after a jerk."""
+        """Return whether a candidate that is seen as clearly as the target may be it after a jerk."""
         if not context.is_confirmed or context.confirmed_ns is None:
             return False
         reach = min(self.STRAY, self.JUMP_PER_S * (context.frame.stamp_ns - context.confirmed_ns) * 1e-9)
@@ -358,7 +358,7 @@ class DefaultPolicy(Policy):
         return is_clear and _distance(seen.box, predicted) <= reach * max(predicted.size, 1.0)
 
     def _share(self, area: float) -> float:
-        """An area as a share of the target's usual one; 1 while that is unknown."""
+        """Return an area as a share of the target's usual one; 1 while that is unknown."""
         usual = self._model.usual_area
         return 1.0 if usual is None else area / usual
 
@@ -367,7 +367,7 @@ class DefaultPolicy(Policy):
         return self._model.llr(seen.area, seen.quality, candidates.presence_logit, deficit)
 
     def detections(self, candidates: Candidates, looks: Looks) -> list[Detection]:
-        """Of candidates that overlap only the best."""
+        """Return the detections; of candidates that overlap only the best."""
         if not candidates.is_finite or candidates.presence < self.LEAST_PRESENCE:
             return []
         found: list[Detection] = []
@@ -378,7 +378,7 @@ class DefaultPolicy(Policy):
         return found
 
     def _ranked(self, candidates: Candidates, expected: Motion | None) -> list[VisibleCandidate]:
-        """The non-empty candidates, best first."""
+        """Return the non-empty candidates, best first."""
         found = []
         favours = self._scale.favour(candidates) if self._scale.is_used else [0.0] * len(candidates.ious)
         for index, box in candidates.visible:
@@ -406,8 +406,8 @@ class DefaultPolicy(Policy):
 
 
 def have_ended(points: FoundPoints, box: Box) -> bool:
-    """Whether hardly any of the points followed on the target lies in this box of the present image; False
-    where there were too few points."""
+    """Return whether hardly any of the points followed on the target lies in this box of the present image;
+    False where there were too few points."""
     if points.earlier_count < LEAST_POINTS:
         return False
     x, y = points.positions[:, 0] - box.x, points.positions[:, 1] - box.y
@@ -421,5 +421,5 @@ def _distance(box: Box, expected: Box) -> float:
 
 
 def _is_same(track: CandidateTrack, box: Box) -> bool:
-    """Whether a candidate track and a candidate's box are the same object."""
+    """Return whether a candidate track and a candidate's box are the same object."""
     return math.hypot(box.cx - track.box.cx, box.cy - track.box.cy) < max(track.box.size, box.size) / 2

@@ -41,7 +41,7 @@ def size_overlap(a: Box, b: Box) -> float:
 
 
 def is_inside(box: Box, image_size: tuple[int, int]) -> bool:
-    """Whether a box is clear of the image's border."""
+    """Return whether a box is clear of the image's border."""
     margin = BORDER * max(image_size)
     left, top, right, bottom = box.edges()
     return min(left, top, image_size[0] - right, image_size[1] - bottom) > margin
@@ -57,12 +57,12 @@ class TargetExtent:
         """Compare the candidates of a confirmed frame; ``index`` is followed."""
 
     def shown(self, candidates: Candidates, index: int, followed: Box, estimated: Box) -> tuple[int, Box]:
-        """The candidate whose mask is published, and the target's box. Candidate ``index``, which has the box
-        ``followed``, is followed; the motion filter has the box ``estimated`` after this frame."""
+        """Return the candidate whose mask is published, and the target's box. Candidate ``index``, which has
+        the box ``followed``, is followed; the motion filter has the box ``estimated`` after this frame."""
         return index, followed
 
     def grown_motion(self, motion: Motion) -> Motion:
-        """The target's motion, given that of the motion filter."""
+        """Return the target's motion, given that of the motion filter."""
         return motion
 
 
@@ -94,7 +94,7 @@ class DrawnExtent(TargetExtent):
         return index, self.grown(followed)
 
     def grown(self, box: Box) -> Box:
-        """The target's box, given the box of its mask; both have the same centre."""
+        """Return the target's box, given the box of its mask; both have the same centre."""
         if self.factors == (1.0, 1.0):
             return box
         return Box.from_centre(box.cx, box.cy, self.factors[0] * box.width, self.factors[1] * box.height)
@@ -143,7 +143,8 @@ class PromptedExtent(TargetExtent):
         return number, box
 
     def _continuing(self, candidates: Candidates, index: int, followed: Box) -> int:
-        """The candidate that continues the prompted extent; ``index`` where none does so clearly better."""
+        """Return the candidate that continues the prompted extent; ``index`` where none does so clearly
+        better."""
         fits = [fit for fit in self._fits if len(fit) == len(candidates)]
         if not fits:
             return index
@@ -163,8 +164,8 @@ class PromptedExtent(TargetExtent):
 
 
 def make_extent(drawn: Box | None, prompted: Box | None, image_size: tuple[int, int]) -> TargetExtent:
-    """The extent for a target that was ``drawn`` (px, None: not drawn) and whose mask on that image has the
-    box ``prompted`` (None: the network saw nothing)."""
+    """Return the extent for a target that was ``drawn`` (px, None: not drawn) and whose mask on that image
+    has the box ``prompted`` (None: the network saw nothing)."""
     if drawn is None:
         return TargetExtent()
     if drawn.size < LARGEST_PX:

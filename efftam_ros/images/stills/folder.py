@@ -101,7 +101,7 @@ class StillPictures:
             yield levels.reduced(_checked(picture, file), stamp_ns)
 
     def _own_stamps(self) -> list[int] | None:
-        """The times of a single file that contains how long each of its pictures is shown."""
+        """Return the times of a single file that contains how long each of its pictures is shown."""
         pages = None if self._is_folder else self._pages.get(self.path)
         durations_ns = None if pages is None else pages.durations_ns
         if durations_ns is None or min(durations_ns) <= 0:
@@ -118,7 +118,7 @@ class StillPictures:
 
 
 def image_files(folder: Path) -> list[Path]:
-    """The images of a folder in natural order."""
+    """Return the images of a folder in natural order."""
     found = [
         p
         for p in folder.iterdir()
@@ -128,7 +128,7 @@ def image_files(folder: Path) -> list[Path]:
 
 
 def side_files(folder: Path) -> list[Path]:
-    """What systems leave in a folder of images, see `SIDE_FILE`."""
+    """Return what systems leave in a folder of images, see `SIDE_FILE`."""
     return sorted(p for p in folder.iterdir() if fnmatch(p.name, SIDE_FILE) or p.name in LEFT_FILES)
 
 
@@ -184,7 +184,7 @@ def _checked(picture: NDArray[Any], path: Path) -> NDArray[Any]:
 
 
 def _as_stored(image: NDArray[Any], orientation: int) -> NDArray[Any]:
-    """A TIFF's pixels before OpenCV turned them, see `_TURNS`; 2, 4, 5 and 7 are mirrored as well."""
+    """Return a TIFF's pixels before OpenCV turned them, see `_TURNS`; 2, 4, 5 and 7 are mirrored as well."""
     if orientation in _TURNS:
         return np.asarray(cv2.rotate(image, _TURNS[orientation]))
     if orientation in (5, 7):

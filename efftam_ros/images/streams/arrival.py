@@ -61,7 +61,7 @@ class ArrivalClock:
         return self._steps.found
 
     def stamp_ns(self, own_ns: int, arrived_ns: int) -> int:
-        """The stamp of an image of the stream's time ``own_ns``; stamps grow and are never after the
+        """Return the stamp of an image of the stream's time ``own_ns``; stamps grow and are never after the
         arrival."""
         if self._is_timed:
             shortest_ns = self._delays[0][1] if self._delays else None
@@ -99,7 +99,7 @@ class ArrivalClock:
         return delays[0][1]
 
     def _fitted(self, own_ns: int, arrived_ns: int) -> int:
-        """The arrival that the rate of the last seconds expects; decides which time is believed."""
+        """Return the arrival that the rate of the last seconds expects; decides which time is believed."""
         pairs = self._pairs
         if pairs and not pairs[-1][1] < own_ns < pairs[-1][1] + DELAY_WINDOW_NS:
             pairs.clear()  # the own clock was set

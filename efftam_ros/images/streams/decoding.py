@@ -89,7 +89,8 @@ class ImageDecoder:
         return AS_STORED if self._jpegs is None else self._jpegs.orientation
 
     def decode(self, packet: Any) -> list[DecodedImage]:
-        """The images that this packet completes; those that are left, for the empty packet at the end."""
+        """Return the images that this packet completes; those that are left, for the empty packet at the
+        end."""
         import av
 
         number, data = self.packets, bytes(packet) if packet.size else b""
@@ -163,7 +164,7 @@ class ImageDecoder:
         return is_whole
 
     def _step_ns(self, own_ns: int | None) -> int:
-        """The time since the image before; the period where the stream's times do not give it."""
+        """Return the time since the image before; the period where the stream's times do not give it."""
         last_ns, self._last_ns = self._last_ns, own_ns
         step_ns = 0 if own_ns is None or last_ns is None else own_ns - last_ns
         return step_ns if 0 < step_ns < LONGEST_STEP_NS else self._period_ns

@@ -28,7 +28,8 @@ class LeadingPictures:
         self._is_new, self._skips = True, False
 
     def is_left_out(self, data: bytes) -> bool:
-        """Whether the picture of this packet is left out by the standard. For every packet, in order."""
+        """Return whether the picture of this packet is left out by the standard. For every packet, in
+        order."""
         is_left_out = False
         for at in unit_places(data, self._length_bytes):
             kind = data[at] >> 1 & 63

@@ -23,13 +23,13 @@ duration."""
 
 
 def file_url(path: str | Path) -> str:
-    """The name of a file for FFmpeg, which takes the part before a colon for a protocol otherwise."""
+    """Return the name of a file for FFmpeg, which takes the part before a colon for a protocol otherwise."""
     return f"file:{path}"
 
 
 def choose_track(container: Any, track: int, name: str) -> tuple[Any, str]:
-    """The video stream of this number among the container's, `DEFAULT_TRACK`: the default one, no cover
-    picture; and a note where there is a choice. Raises InputError where there is none of the number."""
+    """Return the video stream of this number among the container's, `DEFAULT_TRACK`: the default one, no
+    cover picture; and a note where there is a choice. Raises InputError where there is none of the number."""
     from av.stream import Disposition
 
     found = list(container.streams.video)
@@ -60,8 +60,8 @@ def choose_track(container: Any, track: int, name: str) -> tuple[Any, str]:
 
 
 def has_times(container: Any, stream: Any) -> bool:
-    """Whether the stream has times of its own; else FFmpeg makes them up from a rate. For a container that
-    was opened with `UNTIMED_OPTIONS`."""
+    """Return whether the stream has times of its own; else FFmpeg makes them up from a rate. For a container
+    that was opened with `UNTIMED_OPTIONS`."""
     is_untimed = bool(container.format.flags & NO_TIMESTAMPS)
     return not is_untimed and ASKED_RATE not in (stream.average_rate, stream.base_rate)
 

@@ -33,8 +33,8 @@ class ClockSteps:
         """Steps so far; a wrong time of one image counts as one."""
 
     def corrected_ns(self, own_ns: int, arrived_ns: int, shortest_ns: int | None) -> int:
-        """An image's time as if the clock had not stepped. ``shortest_ns``: the shortest delay from corrected
-        times to arrivals."""
+        """Return an image's time as if the clock had not stepped. ``shortest_ns``: the shortest delay from
+        corrected times to arrivals."""
         step_ns, elapsed_ns = own_ns - self._own_ns, arrived_ns - self._arrived_ns
         is_first, self._is_first = self._is_first, False
         self._own_ns, self._arrived_ns = own_ns, arrived_ns

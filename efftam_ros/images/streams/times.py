@@ -62,7 +62,8 @@ class DisplayOrder:
         self._past: deque[tuple[int, int]] = deque(maxlen=BEFORE)  # number and own time of those before
 
     def is_wrong(self, images: Iterable[Timed]) -> bool:
-        """Whether these images' own times, and those of before, grow in the order of decoding alone."""
+        """Return whether these images' own times, and those of before, grow in the order of decoding
+        alone."""
         known = [*self._past, *((i.number, i.own_ns) for i in images if i.own_ns is not None)]
         return _descents([own for _, own in known]) > _descents([own for _, own in sorted(known)])
 
@@ -71,7 +72,7 @@ class DisplayOrder:
             self._past.append((image.number, image.own_ns))
 
     def time_ns(self, image: Sent) -> int | None:
-        """The time of a live image: its own, or that of decoding, which is a constant time before."""
+        """Return the time of a live image: its own, or that of decoding, which is a constant time before."""
         self.add(image)
         return image.sent_ns if self.is_wrong(()) else image.own_ns
 
@@ -107,7 +108,8 @@ class FileTimes:
         return None if self._last_ns is None or self.restarts else self._last_ns
 
     def stamped(self, images: Iterable[Item]) -> Iterator[tuple[int, Item]]:
-        """The images with their stamps. An error of ``images`` is raised behind those that came before."""
+        """Yield the images with their stamps. An error of ``images`` is raised behind those that came
+        before."""
         source, waiting, fault = iter(images), deque[Item](), None
         is_over = False
         while True:
@@ -130,7 +132,7 @@ class FileTimes:
             raise fault
 
     def _stamp(self, waiting: deque[Item]) -> int:
-        """The stamp of the first of these images."""
+        """Return the stamp of the first of these images."""
         first, times = waiting[0], self._display_times(waiting)
         self._order.add(first)
         stamp_ns = self._checked(times)
@@ -142,8 +144,8 @@ class FileTimes:
         return stamp_ns + self.moved_ns
 
     def _display_times(self, waiting: deque[Item]) -> list[int | None]:
-        """The times of these images in the order of display. Of times of decoding the first image has the
-        smallest that is left."""
+        """Return the times of these images in the order of display. Of times of decoding the first image has
+        the smallest that is left."""
         if not self._order.is_wrong(waiting):
             own_ns = waiting[0].own_ns
             if own_ns is not None:
@@ -158,7 +160,7 @@ class FileTimes:
         return [time - self._delay_ns for time in times]
 
     def _checked(self, times: list[int | None]) -> int:
-        """The first of these times, or what it should be. On the file's clock, with shifts."""
+        """Return the first of these times, or what it should be. On the file's clock, with shifts."""
         period_ns, last_ns = round(median(self._steps)), self._last_ns
         self._take_shift_back(times[0], period_ns)
         shifted = [None if time is None else time + self._shift_ns for time in times]
@@ -199,7 +201,7 @@ class FileTimes:
         )
 
     def _is_set_back(self, times: list[int | None], chain: list[tuple[int, int]], period_ns: int) -> bool:
-        """Whether all times from now on are too early, not some of them."""
+        """Return whether all times from now on are too early, not some of them."""
         if not chain:
             return True
         (place, time_ns), last_ns = chain[0], self._last_ns
@@ -227,7 +229,7 @@ class FileTimes:
 
 
 def _are_even(times: list[int | None], period_ns: int) -> bool:
-    """Whether nothing is to be mended: all of these times, the first of which may be missing, grow."""
+    """Return whether nothing is to be mended: all of these times, the first of which may be missing, grow."""
     known = [time for time in times if time is not None]
     least_ns = _least_step_ns(period_ns)
     is_whole = len(known) == len(times) - (times[0] is None)
@@ -243,8 +245,8 @@ def _descents(times: list[int]) -> int:
 
 
 def _chain(times: list[int | None], last_ns: int | None, period_ns: int) -> list[tuple[int, int]]:
-    """As many of these times as grow, above ``last_ns``, as place and time; of several such choices the one
-    with the most even steps."""
+    """Return as many of these times as grow, above ``last_ns``, as place and time; of several such choices
+    the one with the most even steps."""
     found: list[tuple[int, int]] = [] if last_ns is None else [(-1, last_ns)]
     least_ns = _least_step_ns(period_ns)
     found += [(place, time) for place, time in enumerate(times) if time is not None]

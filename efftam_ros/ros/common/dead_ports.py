@@ -24,14 +24,14 @@ BASE, DOMAIN_PORTS, FIRST, EACH = 7400, 250, 10, 2
 
 
 def domain() -> int:
-    """The ROS domain of this process."""
+    """Return the ROS domain of this process."""
     text = os.environ.get("ROS_DOMAIN_ID", "")
     return int(text) if text.isdecimal() else 0
 
 
 def dead_participants(of_domain: int) -> list[int]:
-    """The numbers of participants whose ports are left in shared memory although their process has ended: the
-    living hold a lock on their port."""
+    """Return the numbers of participants whose ports are left in shared memory although their process has
+    ended: the living hold a lock on their port."""
     locked = set(re.findall(r"FLOCK .*? (?:\w+:\w+):(\d+) ", _text(LOCKS)))
     first, numbers = BASE + DOMAIN_PORTS * of_domain + FIRST, set()
     for path in MEMORY.glob("fastrtps_port*_el"):

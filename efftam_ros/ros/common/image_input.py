@@ -39,8 +39,8 @@ VIDEOS = ("ffmpeg", "foxglove")
 
 
 def message_class(transport: str) -> Any:
-    """The class of the transport's messages. Raises InputError where their package, or what decodes them, is
-    not installed."""
+    """Return the class of the transport's messages. Raises InputError where their package, or what decodes
+    them, is not installed."""
     found = _message_class(transport)
     if transport in VIDEOS:
         # Imported here, and not when the first packet comes.
@@ -252,7 +252,7 @@ class ImageInput:
         return f"nothing publishes {self.topic}; images are published on {named}: remap image to one of them"
 
     def _is_camera(self, topic: str) -> bool:
-        """Whether another node publishes the topic: a tracker's own mask and overlay do not count."""
+        """Return whether another node publishes the topic: a tracker's own mask and overlay do not count."""
         return any(info.node_name != self._node.get_name() for info in self._publishers(topic))
 
     @staticmethod
@@ -289,7 +289,8 @@ class ImageInput:
         return ReliabilityPolicy.RELIABLE if all(map(_is_reliable, found)) else ReliabilityPolicy.BEST_EFFORT
 
     def _overridden(self, reliability: str) -> str:
-        """The requested reliability; a QoS override parameter takes precedence over ``image_reliability``."""
+        """Return the requested reliability; a QoS override parameter takes precedence over
+        ``image_reliability``."""
         topic = self.base_topic + self._transport.suffix
         name = f"qos_overrides.{topic}.subscription.reliability"
         if not self._node.has_parameter(name):

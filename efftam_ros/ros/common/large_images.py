@@ -30,7 +30,7 @@ def large_image_remedy(is_reliable: bool) -> str:
 
 
 def _of_the_middleware() -> str:
-    """The setting that makes room for large images; the profile and 0.5 MB are Fast DDS's alone."""
+    """Return the setting that makes room for large images; the profile and 0.5 MB are Fast DDS's alone."""
     used = middleware()
     if used.startswith(FAST_DDS):
         profile = next((os.environ[name] for name in PROFILE_VARIABLES if os.environ.get(name)), "")

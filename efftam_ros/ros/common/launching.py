@@ -88,8 +88,8 @@ TRACKER = {argument.name: argument for argument in _TRACKER}
 def described(
     arguments: Collection[Argument], start: Callable[[Any, dict[str, str]], list[Any]], *before: Any
 ) -> LaunchDescription:
-    """The arguments, the actions ``before``, and those that ``start`` gives for the context of a launch and
-    the value of each argument."""
+    """Return the arguments, the actions ``before``, and those that ``start`` gives for the context of a
+    launch and the value of each argument."""
     declared = [
         DeclareLaunchArgument(
             name, default_value=default, description=text, choices=list(choices) if choices else None
@@ -104,8 +104,8 @@ def described(
 
 
 def passed_over(context: Any) -> list[LogInfo]:
-    """A warning of each thing in the launch command that launch passes over; names of its own may belong to a
-    launch file that includes the tracker's."""
+    """Return a warning of each thing in the launch command that launch passes over; names of its own may
+    belong to a launch file that includes the tracker's."""
     parameters = yaml.safe_load((CONFIG / "tracker.yaml").read_text(encoding="utf-8"))["/**"][
         "ros__parameters"
     ]
@@ -122,15 +122,15 @@ def passed_over(context: Any) -> list[LogInfo]:
 
 
 def parameter_file(name: str) -> str | None:
-    """The shipped parameter file of that name, else the path itself; None where that is no file."""
+    """Return the shipped parameter file of that name, else the path itself; None where that is no file."""
     shipped = CONFIG / f"{name}.yaml"
     path = shipped if shipped.is_file() else expanded(name)
     return str(path) if path.is_file() else None
 
 
 def node(name: str, value: Mapping[str, str], **more: Any) -> Node:
-    """A node of this package, named as its executable and started again when it ends unasked, see `Restarts`.
-    ``value``: the arguments namespace and log_level."""
+    """Return a node of this package, named as its executable and started again when it ends unasked, see
+    `Restarts`. ``value``: the arguments namespace and log_level."""
     restarts = Restarts()
 
     def on_exit(event: Any, context: Any) -> list[Any]:
@@ -161,7 +161,8 @@ def node(name: str, value: Mapping[str, str], **more: Any) -> Node:
 
 
 def tracker_launch(arguments: Iterable[Argument], **fixed: str) -> IncludeLaunchDescription:
-    """tracker.launch.py with the values that these arguments have in the launch, and with fixed ones."""
+    """Include tracker.launch.py with the values that these arguments have in the launch, and with fixed
+    ones."""
     source = PythonLaunchDescriptionSource(str(SHARE / "launch" / "tracker.launch.py"))
     values = {argument.name: LaunchConfiguration(argument.name) for argument in arguments} | fixed
     return IncludeLaunchDescription(source, launch_arguments=values.items())

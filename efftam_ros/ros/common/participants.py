@@ -20,7 +20,7 @@ RENEWED = "EFFTAM_RENEWED"
 
 
 def may_renew() -> bool:
-    """Whether another number is worth a try: once, and where the middleware has numbers."""
+    """Return whether another number is worth a try: once, and where the middleware has numbers."""
     return RENEWED not in os.environ and middleware().startswith(FAST_DDS)
 
 

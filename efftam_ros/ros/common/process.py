@@ -43,8 +43,8 @@ class Restarts:
         self._moments_s: list[float] = []
 
     def wait_s(self, code: int, now_s: float) -> float | None:
-        """How long to wait before the next start, s; None: it stays ended. ``code``: what the process ended
-        with, negative for a signal; ``now_s``: on a steady clock."""
+        """Return how long to wait before the next start, s; None: it stays ended. ``code``: what the process
+        ended with, negative for a signal; ``now_s``: on a steady clock."""
         if code in (0, USER_ERROR):
             return None
         self._moments_s = [moment_s for moment_s in self._moments_s if now_s - moment_s < WITHIN_S]
@@ -147,7 +147,7 @@ def run_program(name: str, program: NodeProgram, args: list[str] | None = None, 
 
 
 def parameters_of(program: NodeProgram) -> ParameterSet:
-    """The parameters of a node; ROS need not be installed."""
+    """Return the parameters of a node; ROS need not be installed."""
     module, _, name = program.parameters.partition(":")
     known: ParameterSet = getattr(import_module(module), name or "PARAMETERS")
     return known
@@ -159,7 +159,8 @@ def _parameters(program: NodeProgram) -> str:
 
 
 def without_ros_arguments(arguments: list[str]) -> list[str]:
-    """What is not between ``--ros-args`` and ``--`` or the end, as rcl reads them; without importing ROS."""
+    """Return what is not between ``--ros-args`` and ``--`` or the end, as rcl reads them; without importing
+    ROS."""
     own = []
     is_of_ros = False
     for argument in arguments:
@@ -272,8 +273,8 @@ def spin(executor: Any, done: Callable[[], object], seconds: float) -> bool:
 
 
 def start_ros(args: list[str] | None = None) -> None:
-    """``rclpy.init`` without its handlers of signals. Raises InputError: a parameter file or an argument that
-    rcl can't read, no folder for logs."""
+    """Call ``rclpy.init`` without its signal handlers. Raises InputError: a parameter file or an argument
+    that rcl can't read, no folder for logs."""
     import rclpy
     from rclpy.signals import SignalHandlerOptions
 

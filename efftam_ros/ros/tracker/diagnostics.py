@@ -126,7 +126,8 @@ class Statistics:
         self._still_s = 0.0
 
     def image_received(self, now_s: float, nbytes: int = 0, still_s: float = 0.0) -> None:
-        """``nbytes``: of the message; ``still_s``: for how long not one pixel of images has changed, s."""
+        """Count an image. ``nbytes``: of the message; ``still_s``: for how long not one pixel of images has
+        changed, s."""
         with self._lock:
             self._still_s = still_s
             self._counts["received"] += 1
@@ -156,7 +157,7 @@ class Statistics:
             return rate_hz([moment_s for moment_s, _ in self._arrivals], now_s)
 
     def image_interval_s(self, now_s: float) -> float | None:
-        """The time between two images of late; None before there are enough."""
+        """Return the time between two images of late; None before there are enough."""
         rate = self.image_rate_hz(now_s)
         return 1.0 / rate if rate else None
 
@@ -254,7 +255,8 @@ class Statistics:
             return f"{loss}; the link or the machine can't keep up with the camera"
 
     def slow(self, now_s: float, image_timeout_s: float) -> str:
-        """That the camera is slower than ``image_timeout``, and the remedy; empty: it is not, or stopped."""
+        """Warn of a camera slower than ``image_timeout``, with the remedy; empty if it is not slower, or
+        stopped."""
         with self._lock:
             silence_s, moments_s = self.silence_s(now_s), [moment_s for moment_s, _ in self._arrivals]
         if len(moments_s) < FEWEST_OF_SLOW:
@@ -343,7 +345,7 @@ def _number(value: float | None) -> str:
 
 
 def _quantile_ms(ordered_s: Sequence[float], share: float) -> str:
-    """The smallest of the ordered values that is not below a share ``share`` of them, in ms."""
+    """Return the smallest of the ordered values that is not below a share ``share`` of them, in ms."""
     if not ordered_s:
         return ""
     rank = -(-len(ordered_s) * share // 1)  # rounded up

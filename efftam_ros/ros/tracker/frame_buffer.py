@@ -179,12 +179,12 @@ class Followed(NamedTuple):
     steered: int | None
 
     def added(self, target_id: int) -> Followed:
-        """The same once this target is selected; the first one is steered by."""
+        """Return the same once this target is selected; the first one is steered by."""
         ids = tuple(sorted({*self.ids, target_id}))
         return Followed(ids, target_id if self.steered is None else self.steered)
 
     def without(self, target_id: int) -> Followed:
-        """The same once this target, or `ALL`, is cleared."""
+        """Return the same once this target, or `ALL`, is cleared."""
         ids = () if target_id == ALL else tuple(one for one in self.ids if one != target_id)
         return Followed(ids, self.steered if self.steered in ids else None)
 
@@ -297,12 +297,13 @@ class FrameBuffer:
         return ReasonCode.IMAGES_STOPPED.reason(silence_s=silence_s, timeout_s=timeout_s)
 
     def done(self, frame: ReceivedImage, now_s: float) -> None:
-        """The image was answered or refused; a newer one waits from now on."""
+        """Note that the image was answered or refused; a newer one waits from now on."""
         with self._condition:
             self._waiting_s = None if frame is self._kept.newest else now_s
 
     def waiting_s(self, now_s: float) -> float:
-        """How long the newest image or one before it has been waiting to be processed; 0 while none is."""
+        """Return how long the newest image or one before it has been waiting to be processed; 0 while none
+        is."""
         with self._condition:
             return 0.0 if self._waiting_s is None else now_s - self._waiting_s
 
@@ -385,7 +386,7 @@ class FrameBuffer:
         return found
 
     def resume(self, target_id: int) -> None:
-        """The target does not catch up any more, because its selection failed."""
+        """End a target's catching up, because its selection failed."""
         with self._condition:
             self._behind.pop(target_id, None)
 
@@ -436,8 +437,8 @@ class FrameBuffer:
         return Process(frame, ids=ids, selection=request)
 
     def _next_proposal(self) -> Propose | None:
-        """The request, when it has its turn: without a target at once, but in turn with images; with one
-        ``PROPOSALS_APART_S`` after the last."""
+        """Return the request, when it has its turn: without a target at once, but in turn with images; with
+        one ``PROPOSALS_APART_S`` after the last."""
         request, now_s, taken = self._proposal, time.monotonic(), self._furthest
         is_early = self._followed.ids and now_s - self._proposed_s < PROPOSALS_APART_S
         if request is None or is_early or self._count > taken == self._proposed_image:
@@ -468,7 +469,8 @@ class FrameBuffer:
         return Process(frame, skipped=0 if level else self._advance(frame), ids=frozenset({target_id}))
 
     def _next_in_order(self, last: ReceivedImage, newest: ReceivedImage) -> ReceivedImage:
-        """The next image while catching up: the lag shrinks by ``lag / CATCH_UP_S`` per second of work."""
+        """Return the next image while catching up: the lag shrinks by ``lag / CATCH_UP_S`` per second of
+        work."""
         lag_s = (newest.stamp_ns - last.stamp_ns) * 1e-9
         step_s = min(self.frame_s * (1 + lag_s / CATCH_UP_S), MOST_STEP_S)
         target_ns = last.stamp_ns + int(step_s * 1e9)
@@ -476,14 +478,14 @@ class FrameBuffer:
         return next((frame for frame in ahead if frame.stamp_ns >= target_ns), ahead[-1])
 
     def _advance(self, chosen: ReceivedImage) -> int:
-        """The image is taken; returns how many images were skipped for good."""
+        """Take the image; return how many images were skipped for good."""
         skipped = max(0, chosen.number - 1 - self._furthest)
         self._furthest = max(self._furthest, chosen.number)
         return skipped
 
 
 def _to_report(requests: Iterable[Marked | Clear | Steer]) -> list[Command]:
-    """The commands whose outcome is published: to select and to clear."""
+    """Return the commands whose outcome is published: to select and to clear."""
     return [request.command for request in requests if not isinstance(request, Steer)]
 
 

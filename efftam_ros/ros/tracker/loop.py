@@ -181,7 +181,7 @@ class TrackingLoop:
         self._outputs.propose(frame.header, request.command.target_id, box, reason, frame.size)
 
     def _process(self, task: Process) -> None:
-        """The way of an image: decode it, step its targets, publish each answer as it is there, then compute
+        """Process an image: decode it, step its targets, publish each answer as it is there, then compute
         what later images need."""
         begin_s, frame = time.monotonic(), task.frame
         command = None if task.selection is None else task.selection.command
@@ -216,7 +216,7 @@ class TrackingLoop:
         self._target_s += (taken_s - self._target_s) * (TIME_GAIN if self._target_s else 1.0)
 
     def _decoded(self, frame: ReceivedImage, command: Command | None) -> Image | None:
-        """The image; None where it can't be decoded, which is reported and costs no target."""
+        """Return the image; None where it can't be decoded, which is reported and costs no target."""
         try:
             return frame.pixels if isinstance(frame.pixels, Image) else frame.image()
         except InputError as refusal:
@@ -304,7 +304,7 @@ class TrackingLoop:
             self._report(error)
 
     def _close(self, work: ImageInWork) -> None:
-        """All answers to an image are published."""
+        """Finish an image, all answers to which are published."""
         frame = work.frame
         if work.answered or work.is_refused:
             self._buffer.done(frame, time.monotonic())

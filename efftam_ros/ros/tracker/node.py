@@ -100,7 +100,7 @@ class TrackerNode(ReportingNode):
         self.destroy_node()
 
     def internal_error(self, error: Exception) -> None:
-        """An unforeseen error of a callback: diagnostics show it; see `run_node`."""
+        """Note an unforeseen error of a callback, which diagnostics show; see `run_node`."""
         self._statistics.failed(f"{type(error).__name__}: {error}")
 
     @property
@@ -273,7 +273,7 @@ class TrackerNode(ReportingNode):
     # Services
 
     def _answered(self, act: Callable[[Selections, Any, Any], object], request: Any, response: Any) -> Any:
-        """The response once ``act`` has carried out a service's command, or why it was refused."""
+        """Return the response once ``act`` has carried out a service's command, or why it was refused."""
         try:
             if self._session is None:
                 reason = ReasonCode.NODE_INACTIVE.reason()

@@ -144,8 +144,8 @@ class Outputs:
             return answer, no_bearing
 
     def publish_tracks(self, header: Any, steered: int | None) -> None:
-        """All targets of this image are answered: publish the list of all. ``steered``: the target to steer
-        by."""
+        """Publish the list of all targets, once those of this image are answered. ``steered``: the target to
+        steer by."""
         with self.table.lock:
             if self._tracks.get_subscription_count():
                 rows = [self.table.rows[one] for one in sorted(self.table.rows)]

@@ -160,7 +160,7 @@ class Receiver:
 
 
 def _calibration(message: Any) -> tuple[Any, ...]:
-    """The fields of a CameraInfo that affect the bearing."""
+    """Return the fields of a CameraInfo that affect the bearing."""
     roi = message.roi
     region = (roi.x_offset, roi.y_offset, roi.width, roi.height, message.binning_x, message.binning_y)
     # As bytes: a NaN equals itself.
@@ -240,8 +240,8 @@ class Selections:
             raise InputError(ReasonCode.NO_SUCH_TARGET.reason(target=target_id, known=listed(ids)))
 
     def _cleared(self, command: Command) -> Command:
-        """The command with the id of the target that it clears: the one of this id, also of 0; without a
-        target 0 that is the steered or only one. Raises InputError when there is none."""
+        """Return the command with the id of the target that it clears: the one of this id, also of 0; without
+        a target 0 that is the steered or only one. Raises InputError when there is none."""
         if command.target_id == STEERED and STEERED not in self._buffer.followed.ids:
             return replace(command, target_id=self._id_for(STEERED))
         if command.target_id != ALL:
@@ -266,7 +266,7 @@ class Selections:
         return command, note
 
     def _drawn(self, message: Any) -> tuple[ReceivedImage, Prompt]:
-        """The image that a selection names, and its prompt. Raises InputError."""
+        """Return the image that a selection names, and its prompt. Raises InputError."""
         if self._buffer.newest is None:
             raise InputError(self._explain_no_image())
         frame = self._buffer.find(stamp_ns(message.header.stamp))
@@ -323,8 +323,8 @@ class Selections:
 
 
 def click_selection(click: Any, newest: Any) -> TargetSelection:
-    """The TargetSelection of a geometry_msgs Point or PointStamped in image px. ``newest``: header of the
-    newest image, None while there is none.
+    """Return the TargetSelection of a geometry_msgs Point or PointStamped in image px. ``newest``: header of
+    the newest image, None while there is none.
 
     Some tools stamp a click with the current time, which is later than the newest image: then the newest
     image is used. Raises InputError for a point in another frame than the images'."""

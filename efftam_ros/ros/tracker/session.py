@@ -38,8 +38,8 @@ RESTART_S = 0.05
 
 
 def state_after(track: Track, silence_s: float, config: TrackerConfig) -> TrackState:
-    """The state of a target ``silence_s`` after its last image, as the tracker has it when the next comes: a
-    missed one is LOST after ``lost_after`` without a box, one that was seen after ``max_gap``."""
+    """Return the state of a target ``silence_s`` after its last image, as the tracker has it when the next
+    comes: a missed one is LOST after ``lost_after`` without a box, one that was seen after ``max_gap``."""
     if track.state in (TrackState.IDLE, TrackState.LOST):
         return track.state
     if silence_s > config.max_gap:

@@ -69,7 +69,7 @@ class TargetTable:
             return {one: row.answer for one, row in sorted(self.rows.items()) if row.answer is not None}
 
     def select(self, target_id: int, number: int) -> None:
-        """A selection was accepted."""
+        """Note that a selection was accepted."""
         with self.lock:
             self.rows.setdefault(target_id, TargetRow()).selection = number
 
@@ -128,7 +128,7 @@ class TargetTable:
             return self._name(target_id) + _state_of(tracks[target_id]), tracks[target_id]
 
     def findings(self) -> list[str]:
-        """Why some are not followed well, the one that is steered by first."""
+        """Return why some are not followed well, the one that is steered by first."""
         with self.lock:
             tracks = self._tracks
             ids = sorted(tracks, key=lambda one: (one != self._first, one))
@@ -140,7 +140,7 @@ class TargetTable:
             return [*lost, self.turns] if self.turns else lost
 
     def values(self) -> dict[str, str]:
-        """Of each target, where there are several."""
+        """Return the values of each target, where there are several."""
         with self.lock:
             tracks = self._tracks
             if len(tracks) < 2:

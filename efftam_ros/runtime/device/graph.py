@@ -91,8 +91,9 @@ class DeviceGraph(Protocol):
     def outputs(self) -> Mapping[str, Tensor]: ...
 
     def binding(self, fixed: bool) -> Binding:
-        """A new set of addresses. ``fixed``: they never change after the first run, so that the launches may
-        be captured; else every run may be preceded by `Binding.bind` with other addresses and shapes."""
+        """Return a new set of addresses. ``fixed``: they never change after the first run, so that the
+        launches may be captured; else every run may be preceded by `Binding.bind` with other addresses and
+        shapes."""
         ...
 
     def close(self) -> None: ...

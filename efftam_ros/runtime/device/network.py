@@ -142,8 +142,8 @@ class DeviceNetwork:
             self._tensors.stage(self._stream, "masks", prompt.logits, lane)  # for the single answer, row 0
 
     def run_tracked(self, encodes: bool = True) -> None:
-        """From the network's input, or (not ``encodes``) from the features that are there, to the decoder's
-        outputs, on the memory that is laid out."""
+        """Run from the network's input, or (not ``encodes``) from the features that are there, to the
+        decoder's outputs, on the memory that is laid out."""
         for name in ("image_encoder", ATTENTION, "mask_decoder")[not encodes :]:
             self.tracked[name].run()
 
@@ -189,7 +189,7 @@ class DeviceNetwork:
                 binding.bind(name, self._tensors.at(f"{which} {name}"), bound)
 
     def _sections_of(self, lane: int, kernels: KernelSet) -> LaneSections:
-        """What a tracked frame of this lane runs, in order."""
+        """Return what a tracked frame of this lane runs, in order."""
         stream, tensors, tracked = self._stream, self._tensors, self.tracked
         at, layout, upload = tensors.at, tensors.layout, tensors.parameters.uploading
         plan_at, decision_at, cells = lane * tensors.plan_bytes, lane * DECISION_BYTES, tensors.low**2

@@ -34,7 +34,7 @@ def open_device_pipeline(
     zero_copy: bool = False,
     max_targets: int = 1,
 ) -> Pipeline:
-    """The pipeline of one of the back ends that run on a GPU.
+    """Return the pipeline of one of the back ends that run on a GPU.
 
     ``precision``: as `Backend.resolved` returns it; ``verify``, ``zero_copy`` and ``max_targets``: see
     `PipelineConfig`.
@@ -74,7 +74,7 @@ def open_device_pipeline(
 
 @contextmanager
 def device_session() -> Iterator[tuple[Cuda, DeviceFacts, Stream]]:
-    """The GPU and a stream on it, for work that is not a pipeline's. Raises BackendError."""
+    """Open the GPU and a stream on it, for work that is not a pipeline's. Raises BackendError."""
     cuda, facts = _opened()
     with _failures_of(facts):
         stream = Stream(cuda)
@@ -117,6 +117,6 @@ def _require_agreement(bundle: Bundle, pipeline: DevicePipeline, parts: dict[str
 
 
 def engine_folder() -> Path:
-    """Where engines are kept: ``engines/`` of the checkout, else of the user's cache."""
+    """Return where engines are kept: ``engines/`` of the checkout, else of the user's cache."""
     checkout = Path(__file__).resolve().parents[3] / "engines"
     return checkout if checkout.is_dir() else expanded("~/.cache/efftam_ros/engines")

@@ -167,8 +167,8 @@ class DevicePipeline(FrameState):
         cuda.call = call  # type: ignore[method-assign]
 
     def mark(self) -> tuple[Event, int]:
-        """An event that the GPU passes now, and when, ns of `time.perf_counter_ns`, to some us. Waits for the
-        GPU. The first one becomes the origin of `stage_spans_ms`."""
+        """Return an event that the GPU passes now, and when, ns of `time.perf_counter_ns`, to some us. Waits
+        for the GPU. The first one becomes the origin of `stage_spans_ms`."""
         self._threads.make_current()
         event = self._closing.enter_context(closing(Event(self._stream.cuda, timing=True)))
         self._synchronize()

@@ -58,7 +58,7 @@ class StageClock:
         return self._seconds
 
     def begin(self) -> None:
-        """A new frame."""
+        """Begin a new frame."""
         self.is_on = self._frames % self.interval == 0
         self._frames += 1
 
@@ -67,7 +67,7 @@ class StageClock:
         return self._timed(name, stream) if self.is_on else _UNTIMED
 
     def passed(self, name: str) -> None:
-        """The stage's events were recorded, by `time` or by a captured graph."""
+        """Note that the stage's events were recorded, by `time` or by a captured graph."""
         self._recorded[name] = None
 
     def read(self) -> None:

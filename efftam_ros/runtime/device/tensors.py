@@ -45,7 +45,7 @@ class Parameters:
             offset += aligned(nbytes)
 
     def view(self, name: str) -> NDArray[np.uint8]:
-        """The bytes of a block on the host; they must not change while a copy is on its way."""
+        """Return the bytes of a block on the host; they must not change while a copy is on its way."""
         return self._views[name]
 
     def pointer(self, name: str, offset: int = 0) -> int:

@@ -342,7 +342,7 @@ def _open(bundle: Bundle, name: str, threads: int) -> Any:
 
 
 def default_threads() -> int:
-    """One thread per physical core that this process may use, at most four."""
+    """Return one thread per physical core that this process may use, at most four."""
     try:
         usable = os.sched_getaffinity(0)
     except AttributeError:  # not on macOS
@@ -362,8 +362,8 @@ def set_threads(options: Any, threads: int, version: str) -> None:
 
 
 def _siblings(cpu: int) -> str:
-    """The logical CPUs that share a core with this one; this CPU alone where the system does not report
-    it."""
+    """Return the logical CPUs that share a core with this one; this CPU alone where the system does not
+    report it."""
     try:
         return (_TOPOLOGY / f"cpu{cpu}" / "topology" / "thread_siblings_list").read_text().strip()
     except OSError:

@@ -46,7 +46,8 @@ def run_options(ort: Any, graph_id: int | None) -> Any:
 
 
 def cuda_options(stream: int, device: int, exact: bool, capture: bool) -> dict[str, str]:
-    """``exact``: products in full float32; ``capture``: fixed bindings become CUDA graphs."""
+    """Return the options of the CUDA provider. ``exact``: products in full float32; ``capture``: fixed
+    bindings become CUDA graphs."""
     return {
         "device_id": str(device),
         "user_compute_stream": str(stream),
@@ -61,7 +62,8 @@ def cuda_options(stream: int, device: int, exact: bool, capture: bool) -> dict[s
 
 
 def tensorrt_options(stream: int, device: int, graph: BundleGraph, cache: Path | None) -> dict[str, str]:
-    """The TensorRT provider's options for one graph. ``cache``: folder of its engines, None for no cache."""
+    """Return the TensorRT provider's options for one graph. ``cache``: folder of its engines, None for no
+    cache."""
     options = {
         "device_id": str(device),
         "user_compute_stream": str(stream),
@@ -83,7 +85,7 @@ def tensorrt_options(stream: int, device: int, graph: BundleGraph, cache: Path |
 def provider_cache_folder(
     root: Path, bundle: Bundle, name: str, options: Mapping[str, str], made_for: tuple[str, ...]
 ) -> Path:
-    """The folder under ``root`` for one graph's TensorRT engines, created if missing.
+    """Return the folder under ``root`` for one graph's TensorRT engines, created if missing.
 
     Its name is a hash of the bundle's files, the graph's name, the provider's options and what the engines
     are ``made_for``: the versions of onnxruntime and TensorRT and the board, of which onnxruntime itself

@@ -92,7 +92,7 @@ def _describe(video: str | Path) -> int:
 
 
 def _areas(args: argparse.Namespace, facts: dict[str, Any], every: bool) -> list[tuple[str, list[Finding]]]:
-    """What was asked for, tracking on the CPU first."""
+    """Return what was asked for, tracking on the CPU first."""
     cpu = [*python_findings(), *backend_findings(gpu=False)]
     areas = [("tracking on the CPU", cpu)]
     if args.gpu or every:
@@ -107,7 +107,8 @@ def _areas(args: argparse.Namespace, facts: dict[str, Any], every: bool) -> list
 
 
 def _verdict(findings: list[Finding]) -> str:
-    """Why an area can't be used, "" where it can: something is wrong, or none of several back ends runs."""
+    """Return why an area can't be used, "" where it can: something is wrong, or none of several back ends
+    runs."""
     lacking = [f.name for f in findings if f.state == "wrong"]
     backends = [f for f in findings if f.section == BACKENDS_SECTION]
     if any(f.state in ("ok", "untried") for f in backends):
@@ -135,7 +136,7 @@ def _print(findings: list[Finding]) -> None:
 
 
 def _write(path: Path, report: dict[str, Any]) -> None:
-    """The report with those of engines and checks. Nothing else is read: no image, no variable of the
+    """Write the report with those of engines and checks. Nothing else is read: no image, no variable of the
     environment but those of the findings; the user's folder is written as ~."""
     from efftam_ros.runtime.device.opening import engine_folder
 
@@ -145,7 +146,7 @@ def _write(path: Path, report: dict[str, Any]) -> None:
 
 
 def backend_findings(gpu: bool | None = None) -> Iterator[Finding]:
-    """One finding per row of the table, of those for a GPU, of the others or of all.
+    """Yield one finding per row of the table, of those for a GPU, of the others or of all.
 
     Each is opened in a process of its own and runs a frame.
     """

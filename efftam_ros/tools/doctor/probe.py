@@ -20,8 +20,8 @@ CAPTURED: Any = {"capture_output": True, "text": True, "errors": "replace", "che
 
 
 def answer(*question: str, seconds: float) -> dict[str, Any]:
-    """What `driver` or `open_backend` returns, or "problem" and "remedy" of its error; the remedy is "" where
-    the process ended or gave no answer in this time, which is "slow"."""
+    """Return what `driver` or `open_backend` returns, or "problem" and "remedy" of its error; the remedy is
+    "" where the process ended or gave no answer in this time, which is "slow"."""
     paths = [os.environ.get("PYTHONPATH", ""), str(Path(efftam_ros.__file__).parents[1])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     command = [sys.executable, "-m", "efftam_ros.tools.doctor.probe", *question]
@@ -37,7 +37,7 @@ def answer(*question: str, seconds: float) -> dict[str, Any]:
 
 
 def driver() -> dict[str, Any]:
-    """The driver's CUDA version and the names of its GPUs."""
+    """Return the driver's CUDA version and the names of its GPUs."""
     from efftam_ros.runtime.cuda.api import Cuda, dotted
 
     cuda = Cuda.load()

@@ -49,7 +49,7 @@ class _Choice:
         return self.engines[0]
 
     def report(self, agreement: GraphAgreement) -> dict[str, Any]:
-        """The report stored beside the engine, as JSON values."""
+        """Return the report stored beside the engine, as JSON values."""
         record = {key: value for key, value in asdict(self.engine).items() if key != "plan"}
         record["times_ms"] = self.times_ms
         record["rejected"] = self.rejected
