@@ -63,8 +63,8 @@ def bearing_of(ray: Vector) -> tuple[float, float]:
 
 
 def unrolled(azimuth: float, elevation: float, roll: float) -> tuple[float, float]:
-    """Return a bearing seen by a camera that is rolled clockwise, seen from behind, as one that is not would
-    see it."""
+    """Return the bearing that an upright camera would see, from that of a camera rolled clockwise, seen from
+    behind."""
     forward, right, down = ray_of(azimuth, elevation)
     c, s = math.cos(roll), math.sin(roll)
     return bearing_of((forward, right * c - down * s, right * s + down * c))

@@ -30,8 +30,8 @@ KNOWN, SURE = 0.15, 3.0
 
 
 class CameraGeometry:
-    """``roll``: by how much the camera seems to be rolled, clockwise seen from behind, rad; None while it
-    fits, or nothing is known. ``fits``: that was seen."""
+    """Detects a camera that is rolled against its gimbal. ``roll``: by how much, clockwise seen from behind,
+    rad; None while it fits, or nothing is known. ``fits``: the images showed that it fits."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, complex, complex]] = deque()  # when, bearing, turn of the axis
@@ -46,12 +46,12 @@ class CameraGeometry:
         return self._doubts > 0
 
     def begin(self) -> None:
-        """Somebody enabled steering, or corrected the camera: nothing is known."""
+        """Start again when steering is enabled or the camera was corrected: nothing is known."""
         self.forget()
         self.roll, self.fits = None, False
 
     def forget(self) -> None:
-        """Another target, another calibration, a clock that was set: the bearings of before do not count."""
+        """Discard the earlier bearings: another target, another calibration, or a clock that was set."""
         self._seen.clear()
         self._doubts = 0
 

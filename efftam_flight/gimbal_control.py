@@ -32,16 +32,15 @@ TRIAL_SHARE = 4.0
 
 
 class Permission:
-    """Off until somebody enables it, and again after control was lost, or not given in time.
-
-    ``gimbal_alive``: whether the gimbal itself sends messages; its manager may go on without it.
+    """Whether steering is permitted: off until it is enabled, and again after control was lost or not granted
+    in time. ``gimbal_alive``: whether the gimbal itself sends messages; its manager may continue without it.
     """
 
     def __init__(self) -> None:
         self.enabled = False
         self.gimbal_alive = True
         self._control: Control | None = None  # None: not reported yet
-        self._reason = NO_REASON  # of the manager, for who is in control
+        self._reason = NO_REASON  # why, as the manager reports it
         self._held = False  # since it was enabled
         self._waits_since_s = math.inf
         self._lost = NO_REASON  # why it was taken away
@@ -238,8 +237,8 @@ class GimbalControl:
             self._cautious_until_s = self._last_tick.steady_s + self.config.cautious_time
 
     def _decide(self, now: Instant, dt_s: float) -> GimbalCommand:
-        """Return the table of conditions: first who may steer, then whether there is something to steer
-        by."""
+        """Decide by a list of conditions: first whether steering is permitted, then whether there is an
+        answer to steer by."""
         refusal = self._permission.refusal()
         if refusal is not None:
             return _hold(refusal[1], refusal[0])
@@ -315,8 +314,8 @@ class GimbalControl:
         )
 
     def _sends(self, wish: GimbalCommand, now: Instant) -> bool:
-        """Zeros go out for a while after the last motion, so that one lost packet does not leave the gimbal
-        turning; then nothing, so that whoever else wants the gimbal can have it."""
+        """Send zero rates for a while after the last motion, so that one lost packet does not leave the
+        gimbal turning; then nothing, so that another component can take the gimbal."""
         if wish.phase is Phase.CONTROL_LOST:
             self._moves, self._moved_s = False, None
             return False

@@ -1,7 +1,5 @@
-"""The table of waits: how long controller and bridge wait for what, s.
-
-Both sides read it, so that no question has two answers. Values with a range for the user stand in
-`ControlConfig` and `BridgeConfig`.
+"""The table of waiting times of controller and bridge, s. Both sides read it, so that they can't disagree.
+Values with a range for the user stand in `ControlConfig` and `BridgeConfig`.
 """
 
 from __future__ import annotations

@@ -28,9 +28,9 @@ class _Wanted:
 
 
 class WantedIntervals:
-    """Message intervals wanted of one system. A fresh link gets hardly anything, a restarted autopilot
-    forgets what it was asked, and a slow link gives less than was asked: so the arrivals are counted, and
-    what comes too rarely is asked for again."""
+    """The message intervals requested of one system. A new link gets few messages, a restarted autopilot
+    forgets the requests, and a slow link delivers less than requested: so arrivals are counted, and a message
+    that comes too rarely is requested again."""
 
     def __init__(self) -> None:
         self._wanted: dict[tuple[int, int], _Wanted] = {}

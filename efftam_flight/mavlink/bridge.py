@@ -153,7 +153,7 @@ class Bridge:
             each.connection.send(each.follow_encoder.encode(message))
 
     def poll(self, timeout_s: float = TICK_S) -> None:
-        """Wait for messages in real time, at most until the next tick, and do what is due."""
+        """Wait for messages in real time, at most until the next tick, and do the due work."""
         files = [file for link in self._links.values() for file in link.connection.files()]
         wait_s = min(max(self._next_tick_s - time.monotonic(), 0.0), timeout_s)
         # Connections without a file are looked at with each tick.

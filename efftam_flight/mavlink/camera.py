@@ -51,7 +51,8 @@ SHORTEST_INTERVAL_S = 0.02
 DECISION_S = 1.5
 # An older position of the target is none, s.
 POSITION_AGE_S = 1.0
-# The same command again within this time is a repeat of one whose answer was lost; marked as one, longer.
+# Within this time the same command counts as a repeat of one whose answer was lost; one that is marked as a
+# repeat counts for longer.
 REPEAT_S = 1.0
 MARKED_REPEAT_S = 5.0
 # More requests than wait for a decision at once, while the images' clock stands still.
@@ -93,7 +94,7 @@ class _Command:
     taken_s: float
     request: Selection
     result: int | None = None  # None: the tracker has not decided yet
-    refusal: str = ""  # of an image that the tracker has not seen yet: asked again when it has
+    refusal: str = ""  # for an image that the tracker has not answered yet: published again once it has
 
 
 def firmware_version(version: str) -> int:
@@ -124,7 +125,7 @@ class CameraComponent:
         self._intervals: dict[tuple[int, Sender], float] = {}  # by message
         self._due: dict[tuple[int, str], float] = {}  # by message and link
         self._commands: dict[tuple[int, int, int], _Command] = {}  # by system, component and number
-        self._image_offset_ns = 0  # of the images' clock to the system's
+        self._image_offset_ns = 0  # offset from the images' clock to the system's
         self._next_heartbeat_s = -math.inf
         self._started_s: float | None = None
         self._stamps: deque[int] = deque(maxlen=MOST_STAMPS)  # of the last requests

@@ -20,7 +20,8 @@ TAI_AHEAD_NS = 37 * NS
 OLDEST_NS, AHEAD_NS = 5 * NS, 100_000_000
 
 SPAN_S, SPANS, LEAST_SPANS = 1.0, 10, 4
-# Crystals are a hundred times better; what looks like less may be the links' jitter. More is no clock.
+# Crystals drift a hundred times less; a smaller apparent drift may be the links' jitter, a larger one is no
+# clock.
 LEAST_DRIFT, MOST_DRIFT = 0.002, 0.05
 # The other clock went back or ahead by more: it was started anew, s. A longer delay is no sign of that: a
 # message that merely arrives late must not look young.

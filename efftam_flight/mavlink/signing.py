@@ -25,8 +25,8 @@ AHEAD = 20 * UNITS_PER_S
 
 
 class Verifier(mav.MAVLink):
-    """pymavlink's codec, without the times of signatures that are wrong: it keeps them too, and by one such
-    frame from far ahead anybody could have all refused that a component really sends."""
+    """pymavlink's codec, which ignores the times of wrong signatures. pymavlink itself keeps them: with one
+    forged frame from the far future anybody could make it refuse all that a component really sends."""
 
     def check_signature(self, frame: bytearray, system: int, component: int) -> bool:
         known = dict(self.signing.stream_timestamps)
@@ -84,7 +84,8 @@ class Signer:
         return False
 
     def set_time(self) -> None:
-        """Before a frame is signed or checked: not before now, nor before what was signed and received."""
+        """Set the time before a frame is signed or checked: at least now, and at least that of all frames
+        signed and received."""
         self.state.timestamp = max(self.state.timestamp, int((self._clock() - EPOCH_S) * UNITS_PER_S))
 
     def keep(self) -> None:

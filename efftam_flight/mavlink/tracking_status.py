@@ -112,8 +112,9 @@ def tracking_message(
 
 
 class LandingTarget:
-    """LANDING_TARGET (149) by angles, for a camera that looks down and whose image's top is turned to the
-    right of the nose by ``camera_roll``, rad. ``camera`` and ``status``, the newest, give the target's size.
+    """Builds LANDING_TARGET (149) with angles, for a camera that looks down and whose image's top is turned
+    to the right of the nose by ``camera_roll``, rad. ``camera`` and ``status``, the newest, give the target's
+    size.
     """
 
     def __init__(self, system_id: int, camera_roll: float, report: Callable[[Severity, str], object]) -> None:
@@ -124,7 +125,7 @@ class LandingTarget:
         self._clock: str | None = ""  # of the images, as it was reported
 
     def measure(self, message: Message, now: Instant) -> None:
-        """DISTANCE_SENSOR: used when it is of this vehicle, looks down, and its value is one."""
+        """Take a DISTANCE_SENSOR of this vehicle that looks down and has a valid value."""
         if message.get_srcSystem() != self._system_id or message.orientation != DOWNWARD:
             return
         distance_m = measured_range(message)

@@ -24,7 +24,7 @@ FORGOTTEN_S = 5.0
 
 @dataclass
 class _GroundTarget:
-    """What is known of one target."""
+    """The position filter of one target, and the source of its height."""
 
     filter: GroundFilter
     selection: int

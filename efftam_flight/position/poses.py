@@ -31,7 +31,7 @@ NAN = math.nan
 KEPT_NS = 5 * NS
 # Autopilots send their position five times a second; it is carried on by its velocity for so long.
 CARRIED_NS = NS * 6 // 10
-# Between two attitudes whose difference is the camera's turning.
+# Time between two attitudes whose difference gives the camera's turning.
 TURN_NS = NS // 10
 # A range finder that looks this little downwards measures no ground.
 MIN_RANGE_SINE = math.sin(math.radians(5.0))
@@ -198,7 +198,7 @@ class VehiclePoses:
         return between(start, self._local(after), share), between(before.velocity, after.velocity, share)
 
     def _height(self, sample: PlaceSample, climbed: float, q: Quaternion) -> Height | None:
-        """Return the best height that is known, and what it is from."""
+        """Return the best known height, and its source."""
         config, axis = self._config, rotated(q, (1.0, 0.0, 0.0))
         if sample.range > 0.0 and math.isfinite(sample.range) and axis[2] > MIN_RANGE_SINE:
             value, error = sample.range * axis[2], config.range_error * axis[2]

@@ -242,7 +242,7 @@ class MavlinkNode(Node):
             self.get_logger().info(f"MAVLink on {', '.join(usable)}")
 
     def tick(self) -> float | None:
-        """Wait shortly for MAVLink, do what is due; see `run_node`."""
+        """Wait shortly for MAVLink, and do the due work; see `run_node`."""
         self._bridge.poll(POLL_S)
         if self._bridge.refusal:
             raise InputError(self._bridge.refusal)
@@ -254,7 +254,7 @@ class MavlinkNode(Node):
         return 0.0
 
     def close(self) -> None:
-        """Zero rates on the wire, the gimbal given back, links closed; the node is of no use afterwards."""
+        """Send zero rates, release the gimbal and close the links; the node cannot be used afterwards."""
         self._bridge.close()
         self.destroy_node()
 

@@ -120,7 +120,7 @@ class Pipeline(Protocol):
         ...
 
     def look(self, image: Image, looks: Sequence[Look]) -> Answers:
-        """Have the network look at an image, for several targets at once.
+        """Run the network on an image, for several targets at once.
 
         Returns without waiting where the back end can compute meanwhile. Features of one view are computed
         once, however many targets ask for it, also in a later call with the same image object.

@@ -1,4 +1,4 @@
-"""Whether what is seen is the individual that was selected, and of several targets whose it is.
+"""Re-identification: decides whether a detection is the selected target, and which target owns it.
 
 A network that distinguishes individuals describes crops as vectors of length 1 (`Describe`); the cosine of
 two is high where both show one individual. A `Gallery` holds the vectors of a target, knows how alike it
@@ -24,7 +24,7 @@ from efftam_ros.core.types import Candidates, Image
 
 Vector = NDArray[np.float32]
 Describe = Callable[[Image, Sequence[Box]], Vector]
-"""Vectors float32 [n, D] of what boxes (image px) of an image show; NaN where nothing is known."""
+"""Describes boxes (image px) of an image as vectors float32 [n, D]; NaN where nothing is known."""
 
 ASKED_NS = 200_000_000
 """Time between two looks at a followed target, ns. In doubt each image is looked at."""
@@ -96,7 +96,7 @@ class Gallery:
 
     def add_prompt(self, vector: Vector, stamp_ns: int) -> None:
         """Add the crop that was selected, or that a refinement showed. Until a look is like it the first ones
-        count as much: the box may show a part of the target, or who stands before it."""
+        count as much: the box may cover only part of the target, or an occluder."""
         if not np.isnan(vector[0]):
             self._kept.insert(0, vector)
             del self._kept[MOST:]
@@ -174,7 +174,7 @@ SAME_OBJECT_IOU = 0.5
 """IoU of a selection with another target's box from which both mean one object: the usual limit for boxes of
 one object, reached by a drawn box that is 1.4 times too large along both sides."""
 CONTESTED_IOU = 0.3
-"""IoU of a candidate with another target's box from which it is asked whose it is."""
+"""From this IoU of a candidate with another target's box on, the owner of the candidate is decided."""
 SHARED_IOU = 0.2
 """IoU of a target's box with another target's from which an image may show both in one mask."""
 TIE = 0.1

@@ -145,8 +145,8 @@ class SharedCamera:
         return CameraAtImage(motion, self.source)
 
     def before_selection(self, target_id: int, frame: Frame, moving: Sequence[Box]) -> CameraAtImage:
-        """Return the camera for a target that may be selected on this image; `select` follows where it is.
-        What is known for the targets that there are does not change."""
+        """Return the camera for a target that may be selected on this image; if it is, `select` follows. The
+        other targets' cameras do not change."""
         others = self._since.keys() - {target_id}
         source = self.source
         if not self._since:

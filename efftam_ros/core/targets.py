@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from efftam_ros.core.contract import Answers, CameraMotionSource, Pipeline, PointSource
 
 STEERED, NEXT_FREE = 0, 255
-"""What is asked for in place of an id: the target that is steered by (the only one), and a new one."""
+"""Numbers that stand for an id in a command: the steered (or only) target, and a new one."""
 
 PAST = 512
 """Images of which it is known where each target was: over 8 s at 60 Hz, in which late selections come."""
@@ -213,7 +213,7 @@ class TargetSet:
         steered, others = work.turn[:1], work.turn[1:]
         for group in [[one] for one in work.turn] if prompts else [steered, others]:
             if prompts:
-                self.remember()  # what a prompt is remembered by has one place
+                self.remember()  # the network has one place for what a prompt leaves to remember
             begin_s, looks = time.perf_counter(), dict[int, Look]()
             for target_id in group:
                 if target_id not in prompts and self._can_use(work, target_id):

@@ -1,4 +1,4 @@
-"""The tracker of one target: what is known of it, and what is decided about it in an image."""
+"""The tracker of one target: its state, and the decisions about it in each image."""
 
 from __future__ import annotations
 
@@ -370,9 +370,8 @@ class TargetTracker:
     # Decide
 
     def decide(self, answers: Answers, others: Others = ALONE) -> Track:
-        """Decide which candidate is the target, and update state, motion and window by it.
-
-        ``answers``: of the network to `look`; ``others``: the other targets in this image.
+        """Decide which candidate is the target, and update state, motion and window with it. ``answers``: the
+        network's answers to `look`; ``others``: the other targets in this image.
         """
         predicted, self._prediction, self.others = self._prediction, None, others
         assert predicted is not None, "predict comes first"
@@ -450,8 +449,8 @@ class TargetTracker:
         return self.others.withheld(candidates, looks, box)
 
     def _give_up(self, choice: Choice) -> Choice:
-        """Return what is followed is another individual: it is not claimed, and what was remembered of it
-        goes."""
+        """Give up what was followed, because it is another individual: claim nothing, and forget what was
+        remembered of it."""
         now, usual = self.gallery.likeness_now, self.gallery.usual
         self.memory.forget_from(self._sure_frame)
         self._target.lose()
@@ -540,8 +539,8 @@ class TargetTracker:
         return None if self._answered is None else self._answered.remembered
 
     def learn(self) -> None:
-        """Compute what only later images need of the one that was answered last: the plan of the memory, the
-        place to recognise, the points to follow, how the target looks. Once; then there is nothing to do."""
+        """Compute what only later images need from the last answered one: the plan of the memory, the place
+        to recognise, the points to follow, how the target looks. A second call does nothing."""
         answered, self._answered = self._answered, None
         if answered is None:
             return

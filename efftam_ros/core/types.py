@@ -83,12 +83,12 @@ class Prompt:
     mask: NDArray[np.bool_] | None = None
 
     def checked(self, width: int, height: int, is_typed: bool = False) -> Prompt:
-        """Itself, if it marks something in an image of this size, px.
+        """Return the prompt if it marks something in an image of this size, px.
 
-        ``is_typed``: of numbers that somebody gave; a box that only fits the image if its numbers are edges
-        is refused then. Raises InputError: empty, numbers that are not finite, no area, too many points,
-        outside the image, a label other than 0 and 1, no point on the target, or a mask that is empty, of
-        another size or combined with a box or points.
+        ``is_typed``: a person gave the numbers; then a box that fits the image only if its numbers are edges
+        is refused. Raises InputError: empty, numbers that are not finite, no area, too many points, outside
+        the image, a label other than 0 and 1, no point on the target, or a mask that is empty, of another
+        size or combined with a box or points.
         """
         if self.mask is not None:
             self._check_mask(self.mask, width, height)

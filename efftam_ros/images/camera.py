@@ -224,7 +224,7 @@ class Camera:
 
     @property
     def width(self) -> int:
-        """Of the newest image as it is shown, px; waits for the first."""
+        """Width and height of the newest image as it is shown, px; waits for the first image."""
         return self._size()[0]
 
     @property

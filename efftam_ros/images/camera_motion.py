@@ -148,7 +148,8 @@ class ImageCameraMotion:
     """
 
     def __init__(self, looks_ahead: bool = True) -> None:
-        """``looks_ahead``: False where the network needs the processor, so that nothing is gained by it."""
+        """``looks_ahead``: False where the network needs the processor, so that computing ahead gains
+        nothing."""
         self._looks_ahead = looks_ahead
         self._worker = ThreadPoolExecutor(1, "camera_motion")
         self.reset()
@@ -165,7 +166,7 @@ class ImageCameraMotion:
         ahead, previous = self._ahead, self._previous
         if not self._looks_ahead:
             return
-        if ahead is None or ahead.found.done():  # no queue of images that nobody asks for
+        if ahead is None or ahead.found.done():  # images that nobody needs must not queue up
             self._ahead = _Ahead(image, previous, self._worker.submit(_look_ahead, image, previous))
 
     def estimate(self, image: Image, stamp_ns: int, targets: Sequence[Box]) -> CameraMotion:

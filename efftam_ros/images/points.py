@@ -39,7 +39,7 @@ def is_blank(image: Image, box: Box) -> bool:
 # When fewer points than the second number are left, new ones are detected, up to the first.
 MOST_POINTS, LEAST_POINTS = 30, 20
 LONG_IMAGES = 4  # images through which a point is followed before it counts
-COMPARED_IMAGES = 3  # images whose largest number of points is compared with that of now
+COMPARED_IMAGES = 3  # last images; their largest number of points is compared with the present one
 TARGET_PX = 48.0  # size to which a larger target is reduced
 # Margin of the patch on every side of the target: the largest distance of a point from its expected position.
 MARGIN_PX = 20

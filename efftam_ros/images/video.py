@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 ADDRESS_TIMEOUT_S = 10.0
 INDEX_FIRST = "have its index first (ffmpeg -i IN -c copy -movflags +faststart OUT)"
-# Packets whose times are looked at to see whether there are any.
+# Packets that are searched for times to see whether the stream has any.
 LOOKED_AT = 16
 # Of an image; of larger ones fewer are looked at ahead.
 MANY_PIXELS = 2**24
@@ -259,7 +259,7 @@ def damage_text(of: Any, remedy: str) -> str:
 
 
 def times_text(times: FileTimes) -> str:
-    """Return what was done to the times of a file, for people; empty for nothing."""
+    """Describe what was done to the times of a file; empty for nothing."""
     found = []
     if times.mended:
         found.append(

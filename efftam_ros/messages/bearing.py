@@ -308,7 +308,7 @@ LEAST_VIEW_DEG, MOST_VIEW_DEG = 1.0, 170.0
 
 @dataclass(frozen=True)
 class CameraModel:
-    """Content of a camera_info: the calibration (None: uncalibrated) and the image size it is for, px."""
+    """A camera_info's content: the calibration (None: uncalibrated) and the size of its images, px."""
 
     intrinsics: Intrinsics | None
     width: int

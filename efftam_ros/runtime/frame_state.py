@@ -205,7 +205,7 @@ class FrameState(ABC):
             raise IndexError(f"target {target} is beyond the {self.max_targets} of this pipeline")
 
     def _checked(self, image: Image, look: Look) -> TargetFrame:
-        """Return a frame for what is asked. Raises as `Pipeline.look`."""
+        """Return the frame of a look, checked. Raises as `Pipeline.look`."""
         size, plan = (image.width, image.height), look.plan
         check_slots(self.spec.slots, *plan.slots, *plan.pointer_slots)
         if look.is_search and (look.prompt is not None or not plan.slots):

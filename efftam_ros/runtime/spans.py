@@ -34,7 +34,7 @@ CAUSES = (
     POLICY,
     PUBLISHING,
 )
-"""What a frame's time is spent on while the network does not compute."""
+"""The causes of time in a frame during which the network does not compute."""
 
 Watch = Callable[[str, str, Callable[..., Any]], Callable[..., Any]]
 """Gets a cause, a name and a call, and returns what takes the call's place."""

@@ -29,7 +29,7 @@ from efftam_ros.runtime.tensorrt.store import check_private, write_atomically
 
 WIDTH, HEIGHT = 480, 360
 RADIUS = 36
-"""Of the two targets, striped discs, px."""
+"""Boxes of the two targets, which are striped discs, px."""
 SECOND = (340.0, 200.0)
 """Centre of the second target, which rests."""
 SECOND_SLOT = 12

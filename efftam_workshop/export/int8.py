@@ -84,7 +84,7 @@ def recorded_inputs(
 
 def dynamic_inputs(samples: Sequence[Arrays]) -> list[Arrays]:
     """Inputs of `ATTENTION` as inputs of the dynamic form of memory attention, which the CPU runs: without
-    the places that nothing was laid into."""
+    the unused memory slots."""
     found = []
     for sample in samples:
         rows = np.flatnonzero(sample["maps"].any(axis=(1, 2)))

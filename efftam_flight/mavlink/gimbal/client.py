@@ -60,7 +60,7 @@ FULL_TURN = 2 * math.pi + 0.01
 
 
 class GimbalPort(Protocol):
-    """Who wants to know of the gimbal. Calls must not block."""
+    """The receiver of the gimbal's data. Calls must not block."""
 
     def attitude(self, sample: AttitudeSample) -> None: ...
     def vehicle(self, sample: VehicleSample) -> None: ...
@@ -149,7 +149,8 @@ class GimbalClient:
     # Time
 
     def tick(self, now: Instant) -> None:
-        """Ask for what is missing, repeat what holds, stop what nobody wants any more; call at 50 Hz."""
+        """Request what is missing, repeat rates that hold, stop a gimbal that nobody steers any more; call at
+        50 Hz."""
         if self._autopilot.falls_silent(now.steady_s):
             self._holder.silent()
             self._report(Severity.ERROR, f"the autopilot is silent for {AUTOPILOT_SILENT_S:g} s")

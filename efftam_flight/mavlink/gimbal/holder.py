@@ -41,7 +41,7 @@ class GimbalHolder:
         self._next_try_s = -math.inf
         self._taken = False  # asked for, and not given back since
         self._yielded = False  # another moves it, whatever the manager reports
-        self._is_restarted = False  # the autopilot was, and has not named anybody since
+        self._is_restarted = False  # the autopilot restarted and has named nobody since
         self._stop_tries = 0
 
     def want(self, wanted: bool, fresh: bool, now_s: float) -> None:
@@ -119,7 +119,7 @@ class GimbalHolder:
         self.lose(taken)
 
     def lose(self, reason: Reason) -> None:
-        """Steering ends; whoever steers decides whether to take the gimbal back."""
+        """End steering; the controller decides whether to take the gimbal back."""
         if self.wanted:
             self._held = self.wanted = False
             is_released = reason.code is ReasonCode.NOBODY_IN_CONTROL
@@ -130,7 +130,7 @@ class GimbalHolder:
         """Ask for control where it is wanted. Do not re-take lost control: another component may have it.
         ``gates``: see `AutopilotKind`."""
         is_unanswered = self.control is Control.UNKNOWN and now_s - self._asked_s >= MANAGER_S
-        if self.wanted and gates and is_unanswered:  # no rate goes out: whoever steers has to know
+        if self.wanted and gates and is_unanswered:  # no rate is sent: the controller has to know
             self._set(Control.NOBODY, ReasonCode.MANAGER_SILENT.reason(limit_s=MANAGER_S))
         if not self.wanted or self._held or self.control is Control.HELD or now_s < self._next_try_s:
             return

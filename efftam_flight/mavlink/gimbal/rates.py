@@ -43,7 +43,7 @@ class GimbalRates:
         return StopStep.DONE if self._stop is None else self._step
 
     def begin(self) -> None:
-        """Somebody enabled steering: rates may go out again, whoever commanded the gimbal before."""
+        """Allow rates again when steering is enabled, whichever component commanded the gimbal before."""
         self._is_taken = False
 
     def wish(self, rates: Rates, now_s: float) -> None:
@@ -93,8 +93,8 @@ class GimbalRates:
         )
 
     def update(self, may_steer: bool, at: Situation, now_s: float) -> None:
-        """Send what is due: what changed at once, what holds now and then. ``may_steer``: the wish may be
-        sent."""
+        """Send the due rates: a changed rate at once, an unchanged one now and then. ``may_steer``: rates may
+        be sent."""
         if self._is_taken:
             return
         rates = self._wished if may_steer else STOPPED

@@ -93,7 +93,7 @@ class GimbalMotion:
         return _mean(after[0], after[-1])
 
     def _window(self, since_s: float, now_s: float) -> list[Sample]:
-        """Return what was seen in the last 0.5 s with one before; empty where that does not reach back so
+        """Return the samples of the last 0.5 s and the one before; empty where they do not reach back so
         far."""
         if not self.is_known(now_s):
             return []

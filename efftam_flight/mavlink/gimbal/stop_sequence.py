@@ -113,7 +113,8 @@ class StopSequence:
     def _stands(self, at: Situation, seen: GimbalMotion, now_s: float) -> bool:
         if self._awake_s(at, now_s) > now_s:
             return False
-        # What was not seen turning may stand because nothing drives it yet: then a zero has to go out.
+        # A gimbal that was not seen turning may stand because nothing drives it yet: a zero rate must still
+        # be sent.
         since_s = self.zeros_s if self.turned is None else self.ended_s
         return seen.stands(since_s, now_s)
 

@@ -28,7 +28,7 @@ HEARTBEAT_S = 1.0
 PREDICTED_S = 1.0
 # Positions that do not come for so long, an autopilot that sends nothing for so long, end it, s.
 SILENT_S, AUTOPILOT_SILENT_S = 1.0, 3.0
-# An image's stamp more than this before now is of another clock, s.
+# An image stamped more than this before now has a stamp of another clock, s.
 MAX_LATENCY_S = 2.0
 POSITION, VELOCITY, ATTITUDE = 1, 2, 8  # of est_capabilities
 ARMED = mav.MAV_MODE_FLAG_SAFETY_ARMED
@@ -145,7 +145,7 @@ class Follow:
         self._end(ReasonCode.AUTOPILOT_RESTARTED.reason())
 
     def tick(self, now: Instant) -> None:
-        """Send what is due; end what has lasted too long."""
+        """Send the due messages; end following that has lost its position or link for too long."""
         if not self._config.follow:
             return
         if self._first_s is None:

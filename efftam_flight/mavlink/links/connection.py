@@ -15,7 +15,7 @@ RETRY_S = 1.0
 RECOVERED_S = 3.0
 # A link that takes no byte for so long is reported, s.
 STALLED_S = 1.0
-# After so long its connection is ended and made anew, s.
+# After so long its connection is closed and opened again, s.
 MAX_STALL_S = 10.0
 MAX_PEERS = 8
 

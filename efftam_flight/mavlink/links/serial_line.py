@@ -22,8 +22,8 @@ from efftam_flight.mavlink.links.connection import (
 )
 from efftam_flight.mavlink.links.frame_queue import FrameQueue
 
-# Of what was written at most so much waits in the system's own queue, s of the line's rate: what waits there
-# can't be replaced by a newer rate.
+# At most so much may wait in the system's own queue, s of the line's rate: bytes in it can't be replaced by a
+# newer rate.
 MAX_SYSTEM_QUEUE_S = 0.1
 BITS_PER_BYTE = 10  # with start and stop bit
 

@@ -42,7 +42,7 @@ class Udp(Connection):
         super().__init__(address, clock)
         self._listens = listens
         try:
-            # Once: to look up a name blocks.
+            # Looked up once, because a look-up blocks.
             self._place = socket.getaddrinfo(*place, socket.AF_INET, socket.SOCK_DGRAM)[0][4]
         except socket.gaierror as error:
             raise OSError(f"{address}: {error.strerror or error}; check the host's name") from error
@@ -120,7 +120,7 @@ class Udp(Connection):
             return
         for peer in self._peers:
             try:
-                # A connected socket names nobody: the address may have another form by now.
+                # A connected socket does not give the sender: its address may have another form by now.
                 opened.sendto(data, peer) if self._listens else opened.send(data)
             except OSError as error:
                 if error.errno in AT_PRESENT:

@@ -204,8 +204,8 @@ class Loop:
             self._node.get_logger().info(f"{command.phase.value}{because}")
 
     def _on_velocity(self, message: Any) -> None:
-        """Only the answers of the target to steer by count. Another one has another selection: the
-        controller starts anew with it, at the cautious rates."""
+        """Take the answers of the steered target alone. Another steered target has another selection, with
+        which the controller starts again at the cautious rates."""
         if not message.steered:
             return
         estimate = motion_report(message)

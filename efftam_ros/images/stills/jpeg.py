@@ -1,4 +1,4 @@
-"""What a JPEG file consists of: its segments, where it ends, what it holds beside the pixels."""
+"""Parses JPEG files: their segments, where they end, and what they hold beside the pixels."""
 
 from __future__ import annotations
 

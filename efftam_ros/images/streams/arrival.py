@@ -84,7 +84,7 @@ class ArrivalClock:
         if not delays or delay_ns - delays[0][1] <= DELAY_STEP_NS:
             self._late_ns = None
         elif self._late_ns is None and 0 < own_ns - self._own_ns < DELAY_STEP_NS:
-            self._late_ns = arrived_ns  # a connection that stood still sends what was kept
+            self._late_ns = arrived_ns  # after a pause a connection sends the images that it kept
         if self._late_ns is not None and arrived_ns - self._late_ns < DELAY_STEP_NS:
             return delays[0][1]
         if delays and delay_ns - delays[0][1] > DELAY_STEP_NS:

@@ -63,7 +63,7 @@ def orientation(frame: av.VideoFrame, name: str) -> tuple[bool, bool, bool]:
 
 
 def orientation_note(transposed: bool, rows_back: bool, columns_back: bool) -> str:
-    """Return what `oriented` does, for people; empty for nothing."""
+    """Describe what `oriented` does; empty for nothing."""
     is_mirrored = transposed ^ rows_back ^ columns_back
     turns = (1 if rows_back else 3) if transposed else 2 if rows_back else 0
     changes = ["mirrored"] if is_mirrored else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from statistics import median
 
-# Own steps whose median is the period, and the fewest from which it is known.
+# The period is the median of so many steps; with fewer than the second number it is not known.
 STEPS, MIN_STEPS = 16, 4
 # A step that differs from the period by more, also in periods, is none of the camera.
 MIN_CLOCK_STEP_NS, MIN_CLOCK_STEP = 60_000_000, 1.5

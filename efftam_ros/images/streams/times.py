@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 
 # Images behind and before one that decide whether its time is right.
 AHEAD, BEFORE = 8, 8
-# Steps whose median is the period.
+# The period is the median of so many steps.
 STEPS = 16
 # A time that differs by less of a period from what is expected is right, whatever follows.
 EXPECTED_SHARE = 0.25
@@ -100,7 +100,7 @@ class FileTimes:
         self.mended = 0
         """Images whose own time was missing or wrong."""
         self.restarts = 0
-        """How often the times began anew, or the clock was set back."""
+        """How often the times restarted, or the clock was set back."""
 
     @property
     def reached_ns(self) -> int | None:

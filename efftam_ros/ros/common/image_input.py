@@ -26,8 +26,8 @@ from efftam_ros.ros.common.transports import BY_TYPE, TRANSPORTS
 
 # Most publishers or topics listed in one message.
 MOST_NAMED = 3
-# A publisher is there and nothing arrives from it for so long: the subscription is made anew, s; the time is
-# doubled each time, up to the longest.
+# If a publisher exists and nothing arrives from it for so long, s, the subscription is made again. The time
+# doubles each time, up to the longest.
 DEAF_S, LONGEST_DEAF_S = 2.0, 60.0
 # Without any image for so long since the first new subscription, this process may be the cause, s: it may
 # have the participant's number of one that was killed. A camera that starts slowly takes less.
@@ -104,7 +104,7 @@ class ImageInput:
         self._wanted = self._overridden(reliability)
         self._cameras = PublishingNodes()
         self._arrived_s: float | None = None  # of the last image
-        self._there_s: float | None = None  # since when a publisher that should deliver is there
+        self._there_s: float | None = None  # since when a publisher that should deliver exists
         self._patience_s, self._made_anew = DEAF_S, 0
         self._first_anew_s = 0.0
         topic = self._choose_topic()
@@ -159,7 +159,7 @@ class ImageInput:
         self._listen_anew(time.monotonic())
 
     def _listen_anew(self, now_s: float) -> None:
-        """Make the subscription anew where a publisher is there and nothing arrives from it."""
+        """Make the subscription again where a publisher exists and nothing arrives from it."""
         if not any(info.topic_type == self._type for info in self._publishers(self.topic)):
             self._there_s = None
             return

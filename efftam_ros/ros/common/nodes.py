@@ -69,8 +69,8 @@ def optional_messages(package: str) -> Any:
 
 
 def make_publisher(node: Node, kind: Any, topic: str, qos: QoSProfile) -> Any:
-    """Return one whose QoS the user may override. ``qos``: a new profile, as rclpy writes overrides into
-    it."""
+    """Return a publisher whose QoS the user may override. ``qos``: a new profile, as rclpy writes overrides
+    into it."""
     options = QoSOverridingOptions.with_default_policies()
     return node.create_publisher(kind, topic, qos, qos_overriding_options=options)
 

@@ -1,4 +1,4 @@
-"""Which DDS participant a node becomes: with Fast DDS none whose number a killed process had.
+"""Chooses the DDS participant that a node becomes: with Fast DDS none whose number a killed process had.
 
 Others may go on sending to the memory of the killed process, and the new one then gets nothing from them.
 """

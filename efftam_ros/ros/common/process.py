@@ -98,7 +98,7 @@ def run_node(
     """Run the node that ``make`` returns until a signal.
 
     The node has ``start()``, which may raise InputError as ``make`` may, and ``close()``, which ends it. A
-    node that works at its own rate has ``tick()`` too: it does what is due and returns the time until the
+    node that works at its own rate has ``tick()`` too: it does the due work and returns the time until the
     next work, s, or None while it waits for calls alone; its ``served_s`` is how long a call may wait (on
     wall time). One that may lose its device has ``lost``: why, empty before; the process then ends at once,
     with `DEVICE_LOST`. One with diagnostics has ``internal_error(error)``: it is called for errors of its

@@ -51,7 +51,7 @@ class Exchange:
     log: ThrottledLog
 
     def show_state(self, track: Track, target_id: int) -> None:
-        """Have diagnostics show a target's state, and log that it changed."""
+        """Show a target's state in diagnostics, and log its change."""
         change = self.outputs.table.change(target_id, track)
         if change:
             self.log.inform("state", change)

@@ -133,7 +133,7 @@ class Arena:
         return self._buffer.pointer + self._offsets[name]
 
     def nbytes(self, name: str) -> int:
-        """Without padding."""
+        """Size without padding."""
         return self._nbytes[name]
 
     def span(self, first: str, last: str) -> int:

@@ -211,7 +211,7 @@ class DevicePipeline(FrameState):
         self._settle()
 
     def _settle(self) -> None:
-        """Wait for what was launched, and read its answers: the one wait."""
+        """Wait for the launched work, and read its answers. A frame waits here only."""
         if not self._launched:
             return
         launched, self._launched = self._launched, []

@@ -14,8 +14,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 @contextmanager
 def interruptible() -> Iterator[SimpleNamespace]:
     """Raise KeyboardInterrupt for these signals inside the block, except for those that the process ignores
-    (nohup). ``pending`` of the value: one came, and nothing has ended because of it yet; more add nothing, as
-    two may be sent at once."""
+    (nohup). The value's ``pending``: a signal came, and nothing has ended because of it yet. Further signals
+    change nothing, as two may be sent at once."""
     came, hook = SimpleNamespace(pending=False, timer=Timer(0.0, int)), sys.unraisablehook
 
     def interrupt(*_: Any) -> None:
