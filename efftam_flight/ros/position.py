@@ -183,18 +183,22 @@ class PositionNode(Node):
     def _on_place(self, message: Any) -> None:
         if not self._vehicle.add_place(conversions.place_of(message)):
             raise InputError(
-                f"not taken: {message.latitude}, {message.longitude} degrees, {message.altitude} m: no place"
+                f"position ignored: {message.latitude}, {message.longitude} degrees, {message.altitude} m"
+                " is no place"
             )
 
     def _on_heading(self, message: Any) -> None:
         sample = conversions.vehicle_of(message)
         if not self._vehicle.add_vehicle(sample._replace(stamp_ns=sample.stamp_ns + self._offset_ns)):
-            raise InputError(f"not taken: yaw {message.yaw}, roll {message.roll}, pitch {message.pitch} rad")
+            raise InputError(
+                "heading ignored: a number is not finite:"
+                f" yaw {message.yaw}, roll {message.roll}, pitch {message.pitch} rad"
+            )
 
     def _on_attitude(self, message: Any) -> None:
         sample = conversions.attitude_of(message, False, False)
         if not self._vehicle.add_gimbal(replace(sample, stamp_ns=sample.stamp_ns + self._offset_ns)):
-            raise InputError("not taken: its quaternion is no rotation")
+            raise InputError("attitude ignored: its quaternion is no rotation")
 
     def _on_pose(self, message: Any) -> None:
         pose = message.pose
@@ -205,4 +209,4 @@ class PositionNode(Node):
             self._config.pose_is_optical,
         )
         if not self._local.add(sample):
-            raise InputError("not taken: its position is not finite, or its quaternion is no rotation")
+            raise InputError("pose ignored: its position is not finite, or its quaternion is no rotation")

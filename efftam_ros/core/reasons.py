@@ -310,7 +310,7 @@ class ReasonCode(IntEnum):
     )
     NONE_STEERED = (
         408,
-        "no target is steered by, so 0 names none; {known}",
+        "no target is steered, so 0 stands for none; {known}",
         "0 stands for the steered target, and there is none.",
         "Name a target by its number.",
     )

@@ -234,13 +234,13 @@ class Loop:
     def _take_attitude(self, sample: AttitudeSample) -> None:
         if not self._control.on_attitude(sample, self._now):
             raise InputError(
-                "not taken: it is no rotation, or its stamp lies in the future; compare the clocks"
+                "attitude ignored: it is no rotation, or its stamp lies in the future; compare the clocks"
             )
 
     def _on_heading(self, message: Any) -> None:
         if not self._control.on_vehicle(conversions.vehicle_of(message)):
             raise InputError(
-                f"not taken: yaw {message.yaw} rad, rate {message.yaw_rate} rad/s are not finite"
+                f"heading ignored: yaw {message.yaw} rad or rate {message.yaw_rate} rad/s is not finite"
             )
 
     def _on_manager(self, message: Any) -> None:
