@@ -48,8 +48,8 @@ class StallDetector:
         return now_s < self._rests_until_s
 
     def limited(self, rates: Rates) -> Rates:
-        """Return the rates, small until the gimbal answers; as they are where it can not, as no attitude
-        comes."""
+        """Return the rates, limited until the gimbal's attitude shows that it moves; unlimited where no
+        attitude arrives."""
         if not self._first_rate or self._answers or self._is_blind:
             return rates
         return rates.limited(self._first_rate)

@@ -17,7 +17,7 @@ from efftam_ros.core.errors import InputError
 # Enabling takes two presses: not a double click, and the second within this time.
 ARMED_FROM_S = 0.3
 ARMED_FOR_S = 5.0
-# What was enabled counts as steered until its controller's status has had time to show it.
+# After enabling, the gimbal counts as steered for so long, until the controller's status can show it.
 STATUS_S = 1.0
 CONTROLLER = "the gimbal's controller"
 BRIDGE = "the MAVLink bridge"
@@ -96,8 +96,7 @@ class Commands:
         self.seat.renew(viewer.name, time.monotonic())
 
     def watch_seat(self) -> None:
-        """Called every second and at every change: announces who holds the seat, and acts when nobody
-        does."""
+        """Announce who holds the seat, and act when nobody does; called every second and at every change."""
         now_s = time.monotonic()
         holder = self.seat.holder(now_s)
         if holder != self._sent_holder:
@@ -223,7 +222,7 @@ class Commands:
             self._stop(self._steering, reply)
 
     def _require_seat(self, viewer: Viewer) -> None:
-        """Raises InputError where another page has it; a free one is taken."""
+        """Take a free seat. Raises InputError where another page has it."""
         now_s = time.monotonic()
         holder = self.seat.holder(now_s)
         if holder is None:

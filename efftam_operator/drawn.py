@@ -73,7 +73,7 @@ class DrawnPrompt:
         """Ignored: the server encodes an image only for open pages."""
 
     def hold(self, stamp_ns: int) -> None:
-        """Ignored: the first image is there until it was drawn on."""
+        """Do nothing: the first image stays until it was drawn on."""
 
     def propose(self, selection: Selection) -> None:
         """Ignored: the network is not loaded yet."""

@@ -1,4 +1,4 @@
-"""What passes between the page's server and what it shows: pictures, boxes and motion in, commands out.
+"""The interface between the page's server and its source: pictures, boxes and motion in, commands out.
 
 A *feed* is a camera with a tracker behind it (a ROS node, a command that tracks a file). The server calls its
 methods on its event loop's thread; it gives its reports to the server's `Sink` from any thread.
@@ -232,7 +232,7 @@ class Feed(Protocol):
 
 
 class Follower(Protocol):
-    """What lets the autopilot follow the target."""
+    """Lets the autopilot follow the target."""
 
     def start(self, sink: Sink) -> None:
         """Called once before anything else; positions and states go to the sink."""
@@ -243,10 +243,8 @@ class Follower(Protocol):
 
 
 class Steerer(Protocol):
-    """What turns a gimbal by the target.
-
-    ``stop`` must take the speed to zero, whatever else goes on. Its reply is "stopped" only once the gimbal
-    has been seen to stand; else it is the reason why that is not confirmed.
+    """Steers a gimbal by the target. ``stop`` must take the speed to zero in every situation. Its reply is
+    "stopped" only once the gimbal has been seen to stand; else it is the reason why that is not confirmed.
     """
 
     def start(self, sink: Sink) -> None:

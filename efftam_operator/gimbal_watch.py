@@ -121,7 +121,7 @@ class GimbalWatch:
         self._bridge_s: float | None = None  # of the bridge's last message, None before the first
         self._bridge_first_s = 0.0
         self._autopilot_s: float | None = None  # of the last sign of the autopilot
-        self._gimbal_s: float | None = None  # of the last sign of the gimbal
+        self._gimbal_s: float | None = None  # time of the gimbal's last message
         self._is_autopilot_silent = self._is_gimbal_silent = False  # by the bridge's last message
         self._stop_s: float | None = None  # when STOP was asked for
         self._is_answered = False  # the controller has carried it out

@@ -101,7 +101,7 @@ class Hub:
         if not self._is_watched:
             self._chain.refusal = ""  # no picture comes that could take it back
         if self._is_watched and not before and self._chain.watched(now_s):
-            # What was seen long ago must not look like the present.
+            # An old picture must not look like the present one.
             self._newest = None
             self._pictures.forget(now_s)
         self._wanted.set()
@@ -148,7 +148,7 @@ class Hub:
             await asyncio.sleep(0.02)
 
     async def send_frames(self) -> None:
-        """Runs as long as the server does: encodes the newest picture for whoever can take it."""
+        """Encode the newest picture for every page that can take it, as long as the server runs."""
         while True:
             await self._wanted.wait()
             self._wanted.clear()
@@ -166,7 +166,7 @@ class Hub:
                 if made is None:
                     break
                 frame, whole_px = made
-                # Who came or acknowledged meanwhile is asked anew.
+                # Pages that joined or acknowledged meanwhile are checked again.
                 for viewer in self.viewers:
                     if viewer.can_take(seq, level):
                         track = self._tracks.sent.get(picture.stamp_ns)
@@ -256,7 +256,7 @@ class Hub:
 
 
 class Faults:
-    """Unforeseen errors of the server's own work, which goes on after them. Thread-safe."""
+    """Unforeseen errors of the server, which continues after them. Thread-safe."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -334,7 +334,7 @@ class LastReceived:
         image_s = 0.0 if self._picture_s is None else now_s - self._picture_s
         camera = "alive"
         if image_s > self._silent_s:
-            # Answers that go on are to images that don't get here.
+            # If answers continue, they are to images that do not arrive here.
             ahead_s = image_s - silence_s - (self.latency_ms / 1e3 if abs(self.latency_ms) < 1e4 else 0.0)
             camera = "unseen" if ahead_s > self._silent_s / 2 else "stopped"
         return {

@@ -19,7 +19,7 @@ WANTED_S, CARRIED_S = 0.1, 0.7
 # Two of the last three pictures decide. A step up is taken so long after another step at the earliest, s.
 LOOKED_AT, AGREED = 3, 2
 UP_S = 0.25
-# How much longer the picture of the next larger quality or size is, until one was seen.
+# Assumed growth of a picture's bytes from one quality or size to the next larger one, before it was measured.
 USUAL_RATIOS = (1.4, 2.0)
 
 
@@ -105,8 +105,7 @@ class Pace:
             self._is_starting = False
 
     def _grown(self, now_s: float) -> int:
-        """Return the level that the link has room for by what was measured: half a step up, several at the
-        start."""
+        """Return the level for which the measured link has room: half a step up, several at the start."""
         level, taken_s = self.level, sorted(self._taken_s)[len(self._taken_s) // 2]
         if not self._is_starting and (len(self._taken_s) < AGREED or now_s - self._changed_s < UP_S):
             return level

@@ -38,7 +38,7 @@ class WaitingPictures:
         self.forget(float("-inf"))
 
     def forget(self, now_s: float) -> None:
-        """Begin anew; the tracker may answer from now on."""
+        """Start again; the tracker may answer from now on."""
         self._waiting.clear()
         self._is_level, self._answered_s = True, now_s
 
@@ -160,7 +160,7 @@ class Tracks:
         return wire.dumps(message)
 
     def _seen(self, report: BoxReport) -> Box | None:
-        """Return what was last seen of the target as of this report, until its selection ends."""
+        """Return where the target was last seen before this report, until its selection ends."""
         if report.box is not None:
             self._last_seen[report.target_id] = report.selection, report.box
         selection, box = self._last_seen.get(report.target_id, (None, None))

@@ -253,7 +253,7 @@ class OperatorServer:
             if now_s - asked_s > STRANGER_S and connection.transport is not None:
                 connection.transport.abort()
             if now_s - asked_s > 1.0 and connection.transport is None:
-                del self._strangers[connection]  # it has ended
+                del self._strangers[connection]  # the task has ended
         open_ = [c for c in self._strangers if c.transport is not None]
         while open_ and len(self._strangers) > MOST_STRANGERS:
             addresses = [c.transport.get_extra_info("peername", ("",))[0] for c in open_]

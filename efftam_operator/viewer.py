@@ -1,4 +1,4 @@
-"""One open page: what waits to be sent, and what is accepted from it."""
+"""One open page: its queue of messages to send, and the limits on what it may send."""
 
 from __future__ import annotations
 

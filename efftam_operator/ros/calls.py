@@ -34,7 +34,7 @@ class Calls:
         self._questions: list[tuple[Any, Any, float]] = []
 
     def do(self, what: Callable[[], None]) -> None:
-        """Have ``what`` done in the executor's thread."""
+        """Do ``what`` in the executor's thread."""
         self._waiting.append(what)
         self._guard.trigger()
 
@@ -54,7 +54,7 @@ class Calls:
         future.add_done_callback(done)
 
     def command(self, client: Any, request: Any, reply: Reply, whose: str) -> None:
-        """Call a service of ``whose``; ``reply`` gets its answer, or that it is not offered."""
+        """Call a service of ``whose``; ``reply`` gets its answer, or an error if it is not offered."""
 
         def answered(response: Any) -> None:
             reply(CommandAnswer(response.success, response.message, getattr(response, "selection", 0)))

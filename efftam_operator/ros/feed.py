@@ -47,7 +47,7 @@ JPEG_START = b"\xff\xd8"
 REPORT_DEPTH = 40  # several targets have a report each
 # How often the publishers of images and the tracker's state are looked at, s.
 LOOK_S = 0.5
-# A page that is reloaded must find what was seen last, s.
+# How long the last picture is kept for a page that is loaded again, s.
 LINGER_S = 30.0
 TRACKER = "the tracker"
 ASKED = ["selection_buffer", "max_targets", "image_range"]
@@ -144,8 +144,8 @@ class RosFeed:
             self._sink(box_report(message))
 
     def _hear(self, sink: Sink) -> None:
-        """Boxes and velocities cost as much as all else together where nobody watches, so they are asked for
-        when somebody does."""
+        """Boxes and velocities cost as much as everything else while nobody watches, so they are subscribed
+        to only while somebody does."""
         self._received_s = time.monotonic()
         # Best effort matches every publisher, and the tracker waits for no acknowledgement of ours.
         self._reports = [
@@ -238,8 +238,8 @@ class RosFeed:
             self._report(Trackers(names, has_restarted))
 
     def _subscribe_anew(self) -> None:
-        """Subscribe anew where a publisher of boxes is there and no box comes, although images do; ever more
-        rarely."""
+        """Subscribe again, more and more rarely, where a publisher of boxes exists and images arrive, but no
+        box does."""
         if time.monotonic() - self._received_s < self._patience_s or self._sink is None:
             return
         self._patience_s = min(2 * self._patience_s, LONGEST_DEAF_S)

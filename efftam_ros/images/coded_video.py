@@ -45,7 +45,7 @@ class VideoDecoder:
     def __init__(self) -> None:
         self._numbers = PictureNumbers()
         self._pts, self._steps_of_one = 0, 0
-        self._damaged_ns: int | None = None  # stamp of the first image that needs what is lost
+        self._damaged_ns: int | None = None  # stamp of the first image that depends on a lost one
         self._codec, self._count, self._last_ns = "", 0, (0, 0)  # stamp and arrival
         self._context: Any = None
         self._is_started = False

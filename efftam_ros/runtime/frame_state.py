@@ -85,7 +85,8 @@ class TargetFrame:
 
 
 class Features(NamedTuple):
-    """What the features in some place are of. ``seconds``: what the stages that made them took, s."""
+    """The image and view that features belong to. ``seconds``: duration of the stages that computed them,
+    s."""
 
     image: weakref.ref[Image]
     view: View
@@ -117,7 +118,7 @@ class FrameState(ABC):
         self._is_closed = False
 
     def watch(self, watch: Watch) -> None:
-        """Have ``watch`` replace the calls of a frame, once and for good: those of the contract, and those of
+        """Replace the calls of a frame by ``watch``, permanently: those of the contract, and those of
         the libraries that the back end computes with. Without it they cost nothing more."""
         watch_methods(watch, BACK_END, self, "look", "remember")
         watch_methods(watch, BACK_END, self, "answered", label="candidates")
@@ -136,7 +137,7 @@ class FrameState(ABC):
         for look in looks:
             self._check_target(look.target)
             prompted += look.prompt is not None
-            self._frames.pop(look.target, None)  # what can't be used leaves nothing of before
+            self._frames.pop(look.target, None)  # an unusable answer must not leave an earlier one in place
         if CHECKED not in image.derived:
             check_image(image)
         for look in looks:
@@ -221,7 +222,7 @@ class FrameState(ABC):
     # What a back end computes
 
     def _start(self, image: Image, frames: Sequence[TargetFrame]) -> None:
-        """Compute what is asked, or begin to: `_wait` waits for it."""
+        """Compute the looks, or start computing them: `_wait` waits for the results."""
         for frame in frames:
             try:
                 self._compute(image, frame)
@@ -229,7 +230,7 @@ class FrameState(ABC):
                 frame.error = error
 
     def _settle(self) -> None:
-        """Wait for what was begun and nobody has waited for."""
+        """Wait for the looks that were started and not waited for."""
         return
 
     def _wait(self, frame: TargetFrame) -> None:

@@ -66,7 +66,7 @@ def open_targets(
 
     config = config or TrackerConfig()
     make_policy = policy_of(config.policy)
-    if config.policy != DEFAULT_POLICY:  # a reference has none of what is ours
+    if config.policy != DEFAULT_POLICY:  # a reference policy uses none of this package's additions
         return TargetSet(pipeline, config, make_policy=make_policy)
     from efftam_ros.images.camera_motion import ImageCameraMotion
     from efftam_ros.images.points import FlowPoints, is_blank

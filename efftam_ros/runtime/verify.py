@@ -349,7 +349,7 @@ class AgreementRecord:
 
     @property
     def agreed(self) -> bool:
-        """Whether it is there and whole, where not every user may write it."""
+        """Return whether the file exists and is complete, in a folder that not every user may write."""
         try:
             check_private(self.path.parent)
             check_private(self.path)

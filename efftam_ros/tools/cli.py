@@ -178,8 +178,8 @@ class Program:
 
 
 def open_standard_files() -> list[str]:
-    """Open what is closed of the standard files, for nothing, or the next file that is opened would take its
-    number, and what a library prints would be written into it. Returns their names."""
+    """Open closed standard files on nothing; otherwise the next opened file would take their number, and a
+    library's output would be written into it. Returns their names."""
     closed = []
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:

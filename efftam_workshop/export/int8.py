@@ -83,8 +83,8 @@ def recorded_inputs(
 
 
 def dynamic_inputs(samples: Sequence[Arrays]) -> list[Arrays]:
-    """Inputs of `ATTENTION` as inputs of the dynamic form of memory attention, which the CPU runs: without
-    the unused memory slots."""
+    """Convert inputs of `ATTENTION` to those of the dynamic form of memory attention, which the CPU runs:
+    without the unused memory slots."""
     found = []
     for sample in samples:
         rows = np.flatnonzero(sample["maps"].any(axis=(1, 2)))
@@ -154,7 +154,7 @@ def _constant_products(folded: onnx.ModelProto) -> list[str]:
 
 
 def with_folded_weights(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy in which what is computed from weights alone is a weight: exported graphs transpose,
+    """Return a copy in which everything computed from weights alone is a weight: exported graphs transpose,
     slice and join weights that several graphs share."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)

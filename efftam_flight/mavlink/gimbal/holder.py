@@ -52,9 +52,9 @@ class GimbalHolder:
         self._stop_tries = 0
 
     def may_steer(self, gates: bool, now_s: float) -> bool:
-        """Return whether rates of the controller may be sent: once the manager reports that we are in
-        control, in answer to a request, as it may have been restarted. One that does not gate may never
-        report it."""
+        """Return whether rates of the controller may be sent. The manager must have reported us in control
+        after the last request, as it may have been restarted; one that does not gate rates may never report
+        it."""
         if self.control is Control.UNKNOWN:
             return self.wanted and not gates and now_s - self._asked_s >= MANAGER_S
         return self.wanted and self.control is Control.HELD and self._answered_s >= self._asked_s

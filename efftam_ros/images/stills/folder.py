@@ -167,7 +167,7 @@ def read_bgr(path: Path, levels: Levels | None = None, stamp_ns: int = 0) -> NDA
 
 
 def _check_jpeg(data: bytes) -> None:
-    """Raise InputError for what OpenCV would fill with grey, or not read."""
+    """Raise InputError for a file that OpenCV would fill with grey, or can't read."""
     if jpeg_end(data) is None:
         raise InputError("the JPEG has no end marker, it is cut off")
     if follows_another(data):

@@ -9,7 +9,7 @@ import numpy as np
 from efftam_ros.images.streams.steps import ClockSteps
 
 NS = 1_000_000_000
-# Over which time the shortest delay is taken for the stream's own, and the step that starts it anew.
+# Time over which the shortest delay counts as the stream's own, and the step of the clock that restarts it.
 DELAY_WINDOW_NS, DELAY_STEP_NS = 10 * NS, NS
 # Arrivals over which the rate is fitted; shorter where arrival is believed, as such a rate may change.
 RATE_WINDOW_NS, ARRIVAL_WINDOW_NS = 8 * NS, 2 * NS

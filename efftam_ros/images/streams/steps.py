@@ -75,8 +75,8 @@ class ClockSteps:
             self._correction_ns = self._corrected_ns + longest_ns - own_ns
 
     def _check(self, own_ns: int, arrived_ns: int) -> None:
-        """Behind a gap of the stream, in which its clock may be set back by less than the gap: whether the
-        next images come as early as before."""
+        """After a gap of the stream, in which its clock may be set back by less than the gap: return whether
+        the next images come as early as before."""
         if self._checked is None:
             return
         end_ns, lacking_ns, before_ns = self._checked

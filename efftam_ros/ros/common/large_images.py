@@ -18,7 +18,7 @@ def large_image_remedy(is_reliable: bool) -> str:
     ``is_reliable``: publisher and subscription are reliable already.
     """
     remedy = _of_the_middleware()
-    # Zenoh carries both over TCP, and drops what is congested of reliable publishers with a depth as well.
+    # Zenoh sends both over TCP, and under congestion drops messages of reliable publishers too.
     if not is_reliable and not middleware().startswith(ZENOH):
         remedy += ", or have the driver publish reliably, with image_reliability auto here"
     load, cores = os.getloadavg()[0], os.cpu_count() or 1

@@ -298,9 +298,8 @@ class Throttle:
 
 
 class ThrottledLog:
-    """A node's log, of which each kind of line appears once per period; of information, ten lines.
-
-    Thread-safe. ``remind`` is for warnings of what lasts.
+    """A node's log in which each kind of line appears once per period, and each kind of information ten
+    times. Thread-safe. ``remind`` is for warnings of a lasting state.
     """
 
     def __init__(self, logger: Any) -> None:

@@ -25,7 +25,7 @@ from efftam_ros.ros.common.participants import apart_from_the_dead, may_renew, r
 USER_ERROR = 2
 """Exit code of a node that was given something which the user has to correct: started again it ends again."""
 DEVICE_LOST = 3
-"""Exit code of a node whose GPU failed for good: started again it may work."""
+"""Exit code of a node whose GPU failed permanently; after a restart it may work."""
 MAX_DEVICE_RESTARTS, WITHIN_S = 3, 60.0
 FIRST_RESTARTS, SHORT_WAIT_S, LONG_WAIT_S = 3, 1.0, 10.0
 
@@ -172,9 +172,8 @@ def without_ros_arguments(arguments: list[str]) -> list[str]:
 
 
 class _Turns:
-    """One turn of a node after the other: what is due at its own rate, then messages, calls and timers.
-
-    ``began_s``: when the last one began, steady clock.
+    """Runs a node in turns: the work due at its own rate, then messages, calls and timers. ``began_s``: start
+    of the last turn, steady clock.
     """
 
     def __init__(self, executor: Any, node: Any) -> None:
@@ -324,7 +323,7 @@ def _run(stop: StopFlag, name: str, make: Callable[[], Any], args: list[str] | N
             executor.shutdown()
         rclpy.try_shutdown()
     if getattr(node, "lost", ""):
-        # Libraries whose device is gone may abort when they free what they hold on it.
+        # A library whose device is gone may abort when it frees its memory there.
         _end_at_once(DEVICE_LOST)
     if renewal and not stop.asked:
         print(f"{name}: {renewal}; the node is started again as another participant", file=sys.stderr)

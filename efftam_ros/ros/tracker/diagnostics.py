@@ -21,7 +21,7 @@ from efftam_ros.ros.tracker.table import TargetTable
 
 # Length of the window over which rates, latencies and losses are computed, s.
 WINDOW_S = 10.0
-# Silence after which the camera has stopped: what was lost before is not the reason, s.
+# Silence after which the camera counts as stopped, s; images lost before it are not the reason.
 STOPPED_S = 2.0
 # Above this size images do not fit the default shared memory of Fast DDS, bytes.
 LARGE_BYTES = 500_000

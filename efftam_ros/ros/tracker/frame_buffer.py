@@ -260,9 +260,9 @@ class FrameBuffer:
         self._timeout_s = timeout_s
         self._count = 0  # images received; the newest has this number
         self._furthest = 0  # highest number that was ever taken or skipped
-        # By target that catches up with the camera: its last image. The one whose turn comes first in front.
+        # The last image of each target that catches up with the camera, in the order of their turns.
         self._behind: dict[int, ReceivedImage] = {}
-        self._newest_has_turn = True  # of those that are level with the camera
+        self._newest_has_turn = True  # of the targets that have caught up with the camera
         self._waiting_s: float | None = None  # since when an image has been waiting to be processed
         # Pending: one per target, and under None one to steer.
         self._commands: dict[int | None, Marked | Clear | Steer] = {}
@@ -270,7 +270,7 @@ class FrameBuffer:
         self._proposed_s, self._proposed_image = -math.inf, -1  # when one was computed, newest image by then
         self._settings: TrackerConfig | None = None  # pending
         self._followed = NOBODY
-        self._selecting: int | None = None  # the target whose selection was taken, its image is in work
+        self._selecting: int | None = None  # the target whose selection is being processed
         self._closed = False
         self.frame_s = 0.0
         """The loop's current time for one step of each target, s; 0 before the first."""
@@ -432,7 +432,7 @@ class FrameBuffer:
         if not is_newest:
             self._behind[target_id] = frame
         self._advance(frame)
-        # The others have been through this image, or go on with the newest.
+        # The other targets were processed in this image, or continue with the newest.
         ids = self._level if is_newest and not was_taken else frozenset()
         return Process(frame, ids=ids, selection=request)
 
@@ -448,7 +448,7 @@ class FrameBuffer:
 
     @property
     def _level(self) -> frozenset[int] | None:
-        """The targets that are level with the camera; None: all."""
+        """The targets that have caught up with the camera; None: all."""
         return frozenset(self._followed.ids) - self._behind.keys() if self._behind else None
 
     def _next_image(self) -> Process | None:
@@ -478,7 +478,7 @@ class FrameBuffer:
         return next((frame for frame in ahead if frame.stamp_ns >= target_ns), ahead[-1])
 
     def _advance(self, chosen: ReceivedImage) -> int:
-        """Take the image; return how many images were skipped for good."""
+        """Take the image; return how many images will never be processed."""
         skipped = max(0, chosen.number - 1 - self._furthest)
         self._furthest = max(self._furthest, chosen.number)
         return skipped

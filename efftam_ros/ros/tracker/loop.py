@@ -250,7 +250,7 @@ class TrackingLoop:
         self._publish(work, step)
 
     def _choose_limit(self, count: int) -> None:
-        """Keep pace with the camera: as many of the targets in an image as there is time for."""
+        """Limit the number of targets in an image to those that there is time for."""
         before, self._limit, target_s = self._limit, None, self._target_s
         if count > LEAST_TURNS:
             interval_s = self._statistics.image_interval_s(time.monotonic())
@@ -370,6 +370,6 @@ class TrackingLoop:
 
 
 def internal_error(error: Exception, during: str = "", advice: str = "") -> Reason:
-    """Return the reason for an error that nobody foresaw."""
+    """Return the reason for an unforeseen error."""
     fault = f"{type(error).__name__}: {error}"
     return ReasonCode.INTERNAL_ERROR.reason(fault=fault, during=during, advice=advice)

@@ -250,7 +250,7 @@ def _bearing(track: Track, camera: CameraModel | None) -> tuple[Bearing | None, 
 
 
 class Views:
-    """Outputs of what is only computed while it is subscribed to. The loop's alone.
+    """Outputs that are only computed while somebody subscribes. Used by the loop alone.
 
     ``create``: makes a publisher of (message type, topic, QoS).
     """

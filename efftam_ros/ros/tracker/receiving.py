@@ -172,7 +172,7 @@ class Selections:
     """Checks commands and puts them into the buffer. All in the executor's thread.
 
     ``accepted``: selections accepted since the node started. ``explain_no_image``: returns why none came.
-    ``max_targets``: as many may be followed.
+    ``max_targets``: largest number of targets.
     """
 
     def __init__(

@@ -161,7 +161,7 @@ class Session:
     ) -> None:
         self._buffer, self._outputs = exchange.buffer, exchange.outputs
         self._outputs.begin(exchange.statistics.targets)
-        with ExitStack() as made:  # closes what was made when a later part raises
+        with ExitStack() as made:  # closes the parts made so far when a later one raises
             subscriptions = Subscriptions(node, partial(exchange.statistics.fault, "qos"))
             made.callback(subscriptions.close)
             self._receiver = Receiver(node, exchange, config, subscriptions, targets.prefetch)
@@ -206,7 +206,7 @@ class Session:
 
 
 def _supervise(loop: TrackingLoop, exchange: Exchange) -> None:
-    """Run the loop until its buffer is closed. After an unforeseen error that ends it, it goes on without
+    """Run the loop until its buffer is closed. After an unforeseen error that ends it, restart it without
     targets: their state may be half updated."""
     while True:
         try:

@@ -105,7 +105,7 @@ class TargetTable:
                     row.answer = replace(row.answer, about=about)
 
     def change(self, target_id: int, track: Track) -> str:
-        """Store what a target's state is by now, also without an image. Returns how it differs from what was
+        """Store a target's present state, also without an image. Returns how it differs from what was
         logged last, for the log; empty when it does not."""
         with self.lock:
             row = self.rows.get(target_id)

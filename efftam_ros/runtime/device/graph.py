@@ -22,7 +22,7 @@ class Binding(Protocol):
         ...
 
     def bind(self, name: str, pointer: int, shape: tuple[int, ...]) -> None:
-        """Let input or output ``name`` (float32 or int64, as the graph has it) lie at this device address,
+        """Place input or output ``name`` (float32 or int64, as the graph has it) at this device address,
         256-byte aligned, from now on. Names the graph lacks are ignored."""
         ...
 
@@ -57,7 +57,7 @@ class Places:
         self.has_run = False
 
     def put(self, name: str, pointer: int, shape: tuple[int, ...]) -> bool:
-        """Let a tensor lie there, and return whether that changes anything. Raises ValueError: a shape that
+        """Set a tensor's address, and return whether it changed. Raises ValueError: a shape that
         is not the graph's, an address that is not aligned, a tensor of a settled binding."""
         tensor = self.tensors.get(name)
         if tensor is None or self.of.get(name) == (pointer, shape):

@@ -114,7 +114,7 @@ class DeviceNetwork:
         with self._clock.time("prompt_encoder", stream):
             if encoded.has_mask.any():
                 tensors.stage(stream, "prompt_mask", encoded.mask)  # left there, and ignored, later
-            # The number of points differs from prompt to prompt, so the shapes are bound anew.
+            # The number of points differs from prompt to prompt, so the shapes are bound again.
             for name, values, shape in (
                 ("points", encoded.points, (1, count, 2)),
                 ("labels", encoded.labels, (1, count)),
@@ -164,7 +164,7 @@ class DeviceNetwork:
         tensors = self._tensors
         special = ("points", "labels", "prompt_mask", "has_mask", "pointers", "sparse", "dense")
         for binding in (*self.tracked.values(), *self._free.values()):
-            # All tensors whose name means one address in every graph.
+            # Tensors that have the same address in every graph that names them.
             for name, shape in tensors.shapes.items():
                 if " " not in name and name not in special:
                     binding.bind(name, tensors.at(name), shape)

@@ -100,8 +100,8 @@ def _failures_of(facts: DeviceFacts) -> Iterator[None]:
 
 
 def _require_agreement(bundle: Bundle, pipeline: DevicePipeline, parts: dict[str, Any], always: bool) -> None:
-    """Raises BackendError when the pipeline computes something else than the CPU; unless ``always``, one that
-    agreed before is not asked again."""
+    """Raise BackendError when the pipeline's results differ from the CPU's. Unless ``always``, a pipeline
+    that agreed before is not checked again."""
     from efftam_ros.runtime.verify import AgreementRecord, Reference
 
     parts |= {"made_of": pipeline.made_of, "bundle": file_sha256(bundle.folder / MANIFEST)}

@@ -33,7 +33,7 @@ class StageClock:
 
     def __init__(self, cuda: Cuda, stages: Iterable[str]) -> None:
         self.interval = INTERVAL
-        """Frames of which the first is timed; 1 for all of them."""
+        """One frame in so many is timed; 1: every frame."""
         self.is_on = False
         """Whether the current frame is timed."""
         self.origin: Event | None = None

@@ -94,8 +94,8 @@ class _Memory(BoundGraph):
             for maps, pointers in zip(self.maps[:, None], self.pointers[:, None], strict=True)
         ]
         """Outputs of the memory encoder, by slot."""
-        # What is attended to lies side by side: one tensor per number of memories, because creating them
-        # takes time in every frame.
+        # The attended memories lie side by side: one tensor per number of memories, because creating tensors
+        # in every frame takes time.
         copies = np.zeros_like(self.maps), np.zeros_like(self.pointers), np.zeros(count, np.int64)
         self._maps_of, self._pointers_of, self._rows_of = (
             [SharedArray(array[:n]) for n in range(count + 1)] for array in copies

@@ -91,7 +91,7 @@ def _loads(name: str) -> bool:
 def _preload(ort: Any, provider: str) -> None:
     """Load the libraries of pip packages, which are not on the search path."""
     if hasattr(ort, "preload_dlls"):
-        # It prints what it does not find; missing libraries are checked afterwards.
+        # onnxruntime prints what it does not find; missing libraries are checked afterwards.
         with contextlib.redirect_stdout(io.StringIO()):
             ort.preload_dlls(directory="")
     if provider == "tensorrt":

@@ -47,7 +47,7 @@ PYTHON = "Python"
 
 
 def python_findings() -> Iterator[Finding]:
-    """Yield what every command needs, and the network."""
+    """Yield the findings on what every command needs, and on the network."""
     yield row(PYTHON, "python", f"{platform.python_version()} ({sys.executable})")
     yield row(PYTHON, "efftam_ros", f"{__version__} ({Path(efftam_ros.__file__).parent})")
     for module, pip in (("numpy", "numpy"), ("cv2", "opencv-python-headless")):

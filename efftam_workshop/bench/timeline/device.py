@@ -176,7 +176,7 @@ class CuptiClock:
         ]
 
     def _read_clocks(self) -> tuple[float, int]:
-        """CUPTI's clock, and the host's at the same moment."""
+        """A reading of CUPTI's clock, and one of the host's at the same moment."""
         readings = []
         for _ in range(READINGS):
             before = time.perf_counter_ns()
