@@ -246,14 +246,14 @@ class OperatorServer:
         return connection
 
     def _drop_strangers(self) -> None:
-        """Without the wait of a proper end: those that take too long; beyond the limit the oldest of the
+        """Close at once the connections that take too long, and beyond the limit the oldest ones of the
         address that has the most."""
         now_s = time.monotonic()
         for connection, asked_s in list(self._strangers.items()):
             if now_s - asked_s > STRANGER_S and connection.transport is not None:
                 connection.transport.abort()
             if now_s - asked_s > 1.0 and connection.transport is None:
-                del self._strangers[connection]  # the task has ended
+                del self._strangers[connection]  # the connection has ended
         open_ = [c for c in self._strangers if c.transport is not None]
         while open_ and len(self._strangers) > MOST_STRANGERS:
             addresses = [c.transport.get_extra_info("peername", ("",))[0] for c in open_]

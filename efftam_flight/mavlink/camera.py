@@ -87,7 +87,8 @@ class Outbox(Protocol):
 
 @dataclass
 class _Command:
-    """A selection command that was taken: what is known when it comes again, also by another link."""
+    """A selection command that was carried out, for its answer when the command is repeated, also by another
+    link."""
 
     links: list[str]
     parameters: tuple[float, ...]
@@ -364,7 +365,7 @@ class CameraComponent:
         impossible = self._tracker.select(request)
         if impossible is not None:
             command.result = REJECTED
-            self._report(Severity.WARNING, f"no selection now: {impossible}")
+            self._report(Severity.WARNING, f"selection not possible: {impossible}")
         return command.result
 
     def _read(self, number: int, parameters: tuple[float, ...], now: Instant) -> Selection | None:

@@ -173,7 +173,7 @@ class SharedCamera:
         self._own.pop(target_id, None)
 
     def _join(self, target_id: int) -> None:
-        """Note that the target is level with the camera."""
+        """Note that the target has caught up with the camera."""
         self._own.pop(target_id, None)
         self._since[target_id] = None
 

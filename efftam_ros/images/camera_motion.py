@@ -316,7 +316,7 @@ def _detect_corners(grey: Grey, allowed: Grey) -> Corners:
 def _register(previous: _Previous, present: Grey, start: Corners) -> _Registration | str:
     """Return the motion to a reduced image, or why there is none."""
     if len(start) < LEAST_INLIERS:
-        return f"{len(start)} corners in the previous image (at least {LEAST_INLIERS})"
+        return f"{len(start)} corners found in the previous image, at least {LEAST_INLIERS} are needed"
     scale = present.shape[1] / previous.size[0]
     found = _follow(previous.grey, present, start, start)
     if isinstance(found, str):

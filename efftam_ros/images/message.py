@@ -148,7 +148,7 @@ def _converted(msg: Any) -> Image:
     InputError."""
     known = ", ".join([*ENCODINGS, *NARROWED])
     try:
-        # Only where such an image comes.
+        # Imported only when such an image arrives.
         from cv_bridge import CvBridge
 
         pixels = CvBridge().imgmsg_to_cv2(msg, "bgr8")

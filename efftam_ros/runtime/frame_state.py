@@ -226,7 +226,7 @@ class FrameState(ABC):
         for frame in frames:
             try:
                 self._compute(image, frame)
-            except Exception as error:  # of one target: the others are looked at all the same
+            except Exception as error:  # a fault of one target does not keep the others from being looked at
                 frame.error = error
 
     def _settle(self) -> None:

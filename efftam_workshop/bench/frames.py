@@ -78,7 +78,7 @@ def measure_stages(
             times[name].append(1e3 * seconds)
         host.clear()
     if not times:
-        raise InputError(f"the first {WARM_UP} frames are a warm-up and there are no more; give more")
+        raise InputError(f"no frame is left to measure after {WARM_UP} frames of warm-up; give more frames")
     if len(crops) > 1:
         times[A_CROP] = crops[1:]  # those of the warm-up too: few frames have one
     return {

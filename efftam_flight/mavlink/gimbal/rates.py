@@ -60,8 +60,8 @@ class GimbalRates:
             self._stop = replace(self._stop, contested_s=math.inf)
 
     def on_rival(self, counts: bool, gates: bool, now_s: float) -> None:
-        """Another component commands the gimbal: our rate ends. ``counts``: the autopilot is known to obey
-        it; else its effect is looked for. ``gates``: see `AutopilotKind`."""
+        """End our rate because another component commands the gimbal. ``counts``: the autopilot is known to
+        obey it; else its effect is looked for. ``gates``: see `AutopilotKind`."""
         self._wished = STOPPED
         if counts:
             self._take_leave()

@@ -68,7 +68,7 @@ class StopStep(Enum):
     ZERO = "zero"  # send a zero rate, ten times a second
     WATCH = "watch"  # send nothing until the gimbal's attitude shows who moves it
     USELESS = "useless"  # send nothing: zeros would not be obeyed at present
-    TAKEN = "taken"  # end for good: another's command moves the gimbal
+    TAKEN = "taken"  # end permanently: another component's command moves the gimbal
     DONE = "done"  # end: the gimbal stands
 
 

@@ -188,7 +188,7 @@ class Follow:
             self._reason = lack
 
     def _unseen_s(self, now: Instant) -> float:
-        """Since the target was measured; 0 while no position is valid."""
+        """Return the time since the target was measured, s; 0 while no position is valid."""
         position = self._position
         if position is None or not position.valid:
             return 0.0

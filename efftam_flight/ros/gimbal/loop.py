@@ -148,7 +148,7 @@ class Loop:
         return Polled(self._node, kind, topic, take, qos, self._warn, period_s)
 
     def turn(self) -> float:
-        """Tick when it is time to; how long there is nothing to do, s."""
+        """Tick when it is due; return the time until the next tick, s."""
         now_s = time.monotonic()
         if now_s >= self._due_s:
             self._due_s = self._due_s + TICK_S if now_s < self._due_s + TICK_S else now_s + TICK_S

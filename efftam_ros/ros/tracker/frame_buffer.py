@@ -334,8 +334,7 @@ class FrameBuffer:
             return self._kept.find(stamp_ns)
 
     def select(self, command: Command, frame: ReceivedImage, prompt: Prompt) -> list[Command]:
-        """Have the command's target selected on a kept image; returns the pending commands that this one
-        replaces."""
+        """Select the command's target on a kept image; return the pending commands that this one replaces."""
         return self._request(command.target_id, Marked(command, frame, prompt))
 
     def clear(self, command: Command) -> list[Command]:

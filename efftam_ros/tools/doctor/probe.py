@@ -20,8 +20,8 @@ CAPTURED: Any = {"capture_output": True, "text": True, "errors": "replace", "che
 
 
 def answer(*question: str, seconds: float) -> dict[str, Any]:
-    """Return what `driver` or `open_backend` returns, or "problem" and "remedy" of its error; the remedy is
-    "" where the process ended or gave no answer in this time, which is "slow"."""
+    """Return the result of `driver` or `open_backend`, or "problem" and "remedy" of its error. The remedy is
+    "" where the process ended; without an answer in this time the problem is "slow"."""
     paths = [os.environ.get("PYTHONPATH", ""), str(Path(efftam_ros.__file__).parents[1])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     command = [sys.executable, "-m", "efftam_ros.tools.doctor.probe", *question]
