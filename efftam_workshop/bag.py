@@ -25,7 +25,7 @@ from efftam_ros.tools.common.terminal import progress_bar
 
 # Stamp of the first image, ns; a stamp of zero would mean "not stamped".
 START_NS = 1_000_000_000
-# As ROS 2 takes names: no part is empty or begins with a digit.
+# A valid ROS 2 name: no part is empty or begins with a digit.
 TOPIC = r"/?[A-Za-z_]\w*(/[A-Za-z_]\w*)*/?"
 FRAME_ID = "camera_optical_frame"
 

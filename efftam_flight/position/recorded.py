@@ -253,7 +253,8 @@ class VideoPositions:
         return records
 
     def write(self, path: Path) -> int:
-        """Write the tracks as KML or GeoJSON, by the file's ending; the number of points. Raises OSError."""
+        """Write the tracks as KML or GeoJSON, by the file's ending; return the number of points. Raises
+        OSError."""
         write_track(path, self._found)
         return sum(map(len, self._found.values()))
 

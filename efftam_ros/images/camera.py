@@ -65,7 +65,7 @@ Arrived = tuple[int, DecodedImage]
 def is_live(source: object) -> bool:
     """Return whether this names a camera or stream: a number, a device, an address, a description of an RTP
     stream (.sdp); not a file or folder, whatever its name. Behind an address may be a finished video:
-    `open_source` tells."""
+    `open_source` finds out."""
     if isinstance(source, int):
         return True
     text = str(source)
@@ -218,7 +218,7 @@ class Camera:
 
     @property
     def remedy(self) -> str:
-        """Of damage."""
+        """The remedy for damaged images."""
         live = "lower the camera's bit rate, or have RTSP send by TCP (rtsp_transport)"
         return "copy or record it again" if self.has_end else live
 

@@ -191,7 +191,7 @@ class GimbalClient:
         if self.config.rc_channels:
             wanted.want(manager, mav.MAVLINK_MSG_ID_RC_CHANNELS, RC_HZ)
         if self.config.attitude_rate > 0:
-            # A gimbal that speaks for itself is the better source, and two streams fill a slow link.
+            # A gimbal that sends its own attitude is the better source, and two streams fill a slow link.
             device = self._sources.device if self._sources.device_sends(now) else None
             if device is not None:
                 wanted.drop(manager, ATTITUDE)
@@ -373,8 +373,8 @@ class GimbalClient:
         return min((number for number in numbers if mount_of(number) == self._mount), default=None)
 
     def _is_of_another_gimbal(self, message: Message) -> bool:
-        """Return whether the manager speaks of a gimbal that is not steered: ArduPilot sends status, limits
-        and copy of the attitude for each of its mounts."""
+        """Return whether a message of the manager is about a gimbal that is not steered: ArduPilot sends
+        status, limits and copy of the attitude for each of its mounts."""
         number, kind = getattr(message, "gimbal_device_id", None), message.get_type()
         if number is None:
             return False

@@ -237,8 +237,8 @@ class Statistics:
             return lost / count if count >= FEWEST_IMAGES else None
 
     def loss(self, now_s: float) -> str:
-        """Describe images lost in transport, with the remedy; empty when none are lost, there are too few to
-        tell, or the camera was stopped."""
+        """Describe images lost in transport, with the remedy; empty when none are lost, they are too few for
+        a judgement, or the camera was stopped."""
         with self._lock:
             share = self.lost_share(now_s)
             if share is None or share <= LOSS_LIMIT or self.silence_s(now_s) > STOPPED_S:

@@ -354,7 +354,7 @@ class DevicePipeline(FrameState):
 
 
 class _Threads:
-    """The GPU in each thread that uses the pipeline. Identities of threads are used again, so that each
+    """Makes the GPU current in each thread that uses the pipeline. Thread identities are reused, so each
     thread keeps a mark of its own."""
 
     def __init__(self, cuda: Cuda, index: int) -> None:

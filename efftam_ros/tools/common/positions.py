@@ -24,7 +24,7 @@ class Positions(Protocol):
         ...
 
     def write(self, path: Path) -> int:
-        """Write the ways of all targets as KML or GeoJSON; the number of points. Raises OSError."""
+        """Write the tracks of all targets as KML or GeoJSON; return the number of points. Raises OSError."""
         ...
 
 
