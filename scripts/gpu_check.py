@@ -48,8 +48,12 @@ def efftam(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "efftam_ros", *arguments]
 
 
+def benchmark(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "benchmarks", *arguments]
+
+
 def compare(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "benchmarks", "compare", "--quiet", *arguments]
+    return benchmark("compare", "--quiet", *arguments)
 
 
 # --- a run --------------------------------------------------------------------------------------------------
@@ -373,16 +377,8 @@ def check_timeline(check: Check, bundles: Bundles) -> None:
         listed = ", ".join(f"{cause} {ms:.2f}" for cause, ms in gaps)
         text = f"{found['frame_ms']:.2f} ms, not recorded {found['unrecorded_frame_ms']:.2f}, network"
         check.note(name, OK, f"{text} {found['network_ms']:.2f}, {listed}; {found['clock']}")
-        command = [
-            sys.executable,
-            "-m",
-            "benchmarks",
-            "idle_gpu",
-            "--costs",
-            f"{stem}.json",
-            *_option(bundle),
-        ]
-        predicted = check.report(simulation, [*command, "--frames", str(check.frames)])
+        command = benchmark("idle_gpu", "--costs", f"{stem}.json", "--frames", str(check.frames))
+        predicted = check.report(simulation, [*command, *_option(bundle)])
         if predicted is not None:
             ratio = (
                 f"simulated over measured frame {predicted['simulated over measured']:.3f}, goal within 10 %"

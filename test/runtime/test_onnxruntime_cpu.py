@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runtime.frames import BOX, PROMPTS, SIDE, clip_image, looked, same, window
+from runtime.frames import BOX, PROMPTS, SIDE, clip_image, looked, window
 
 from efftam_ros.core.contract import Look, Remembered
 from efftam_ros.core.geometry import Box, View
@@ -291,75 +290,3 @@ def test_memory_does_not_grow_with_the_frames(pipeline: OrtPipeline) -> None:
     before = resident()
     track(100, 1000)
     assert resident() - before < 5e6
-
-
-class TestTheCallerGoesOnMeanwhile:
-    """With more than one thread: while the network looks, and while it remembers."""
-
-    PLAN = MemoryPlan(slots=(0,), rows=(6,), pointer_slots=(0,))
-
-    def tracked(self, pipeline: OrtPipeline) -> list[Candidates]:
-        looked(pipeline, clip_image(0), window(0), prompt=PROMPTS["box"])
-        pipeline.remember([Remembered(0, 0, 0, True)])
-        found = []
-        for index in range(1, 4):
-            found.append(looked(pipeline, clip_image(index), window(index), self.PLAN))
-            pipeline.remember([Remembered(0, 0, index, True)])
-        return found
-
-    @pytest.mark.parametrize("threads", [1, 2])
-    def test_the_answers_are_those_of_calls_that_wait(self, shipped: Bundle, threads: int) -> None:
-        waiting, pipeline = OrtPipeline(shipped, threads=threads), OrtPipeline(shipped, threads=threads)
-        if waiting._pool is not None:
-            waiting._pool.shutdown()
-            waiting._pool = None
-        for one, other in zip(self.tracked(waiting), self.tracked(pipeline), strict=True):
-            assert same(one, other)
-        for name in ("ring_maps", "ring_pointers"):
-            np.testing.assert_array_equal(pipeline.tensor(name), waiting.tensor(name))
-        pipeline.close()
-        waiting.close()
-
-    def test_neither_call_waits_for_the_network(self, shipped: Bundle) -> None:
-        pipeline, may_run = OrtPipeline(shipped, threads=2), threading.Event()
-        self.tracked(pipeline)
-        compute, remember = pipeline._compute, pipeline._remember
-
-        def later(call: Callable[..., None]) -> Callable[..., None]:
-            return lambda *given: (may_run.wait(20.0), call(*given))[1]
-
-        pipeline._compute, pipeline._remember = later(compute), later(remember)
-        answers = pipeline.look(clip_image(4), [Look(0, (window(4),), self.PLAN)])
-        assert not pipeline._frames[0].found
-        may_run.set()
-        assert answers.candidates(0)
-        may_run.clear()
-        before = pipeline._targets[0].memory.maps[5].copy()
-        pipeline.remember([Remembered(0, 0, 5, True)])
-        np.testing.assert_array_equal(pipeline._targets[0].memory.maps[5], before)
-        may_run.set()
-        assert pipeline.tensor("ring_maps")[5].any()
-        pipeline.close()
-
-    def test_an_error_of_the_memory_is_raised_by_the_next_look(self, shipped: Bundle) -> None:
-        pipeline = OrtPipeline(shipped, threads=2)
-        self.tracked(pipeline)
-        looked(pipeline, clip_image(4), window(4), self.PLAN)
-
-        def fails(chosen: object) -> None:
-            raise RuntimeError("no memory left")
-
-        remember, pipeline._remember = pipeline._remember, fails
-        pipeline.remember([Remembered(0, 0, 5, True)])
-        pipeline._remember = remember
-        with pytest.raises(RuntimeError, match="no memory left"):
-            looked(pipeline, clip_image(5), window(5), self.PLAN)
-        assert looked(pipeline, clip_image(6), window(6), self.PLAN)
-        pipeline.close()
-
-    def test_one_thread_starts_no_other(self, shipped: Bundle) -> None:
-        before = set(threading.enumerate())
-        pipeline = OrtPipeline(shipped, threads=1)
-        self.tracked(pipeline)
-        assert set(threading.enumerate()) == before
-        pipeline.close()

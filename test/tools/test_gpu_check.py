@@ -198,6 +198,54 @@ def test_a_numerical_fault_is_told_and_the_captures_all_the_same(
     )
 
 
+TIMELINE = {
+    "timeline": {
+        "clock": "CUPTI activity records",
+        "frame_ms": 2.8,
+        "unrecorded_frame_ms": 2.7,
+        "network_ms": 1.7,
+        "gaps_ms": {"binding": 0.1, "wait": 0.6, "policy": 0.4},
+    }
+}
+
+
+@pytest.mark.parametrize(("ratio", "state"), [(1.04, "OK"), (0.62, "FAILED")])
+def test_the_largest_gaps_of_a_frame_are_named_and_the_simulation_is_held_to_the_frame(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ratio: float, state: str
+):
+    """`efftam bench --timeline` writes its report to a file, the simulation prints its own."""
+    write = "import sys; open(sys.argv[sys.argv.index('--json') + 1], 'w').write(sys.argv[1])"
+    given: list[tuple[str, ...]] = []
+
+    def timeline(*arguments: str) -> list[str]:
+        given.append(arguments)
+        return [sys.executable, "-c", write, json.dumps(TIMELINE), *arguments]
+
+    simulated = {"simulated over measured": ratio, "within": state == "OK"}
+    monkeypatch.setattr(script, "efftam", timeline)
+    monkeypatch.setattr(
+        script, "benchmark", lambda *arguments: [sys.executable, "-c", f"print({json.dumps(simulated)!r})"]
+    )
+    only = {row.name: {"state": "wrong", "found": "not here"} for row in script.ON_GPU}
+    check = script.Check(tmp_path, 7, only | {"onnxruntime-cuda": {"state": "ok", "found": ""}})
+    script.check_timeline(check, (None,))
+    items = {item.name: item for item in check.items}
+    found = items["timeline onnxruntime-cuda shipped"]
+    assert found.state == "OK"
+    order = [
+        found.why.index(word) for word in ("2.80", "2.70", "1.70", "wait 0.60", "policy 0.40", "binding 0.10")
+    ]
+    assert order == sorted(order)
+    assert items["simulation onnxruntime-cuda shipped"].state == state
+    assert f"{ratio:.3f}" in items["simulation onnxruntime-cuda shipped"].why
+    for what in ("timeline", "simulation"):
+        assert items[f"{what} tensorrt shipped"] == script.Item(
+            f"{what} tensorrt shipped", "NOT RUN", "not here"
+        )
+    (asked,) = given
+    assert (asked[1], asked[3], asked[5]) == ("--timeline", "onnxruntime-cuda", "7")
+
+
 def test_a_step_that_breaks_leaves_the_others_and_the_summary(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -6,6 +6,7 @@ import itertools
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +20,9 @@ from tools_helpers import assert_refused
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
+from efftam_ros.runtime.backends import PipelineConfig
 from efftam_ros.runtime.bundle import Bundle, default_bundle
+from efftam_ros.runtime.opening import open_pipeline, open_targets
 from efftam_ros.runtime.spans import (
     BACK_END,
     BINDING,
@@ -162,6 +165,11 @@ def test_calls_of_the_driver_have_causes():
     assert cause_of_driver_call("cuEventRecord") == EVENTS
 
 
+@pytest.fixture(scope="module")
+def bundle() -> Bundle:
+    return default_bundle()
+
+
 # A CPU
 
 
@@ -201,6 +209,27 @@ def test_the_sums_of_a_real_frame_are_the_frame(on_cpu):
     named = {CAMERA_MOTION, POINTS, POLICY, PUBLISHING, PREPROCESSING, BACK_END, COPIES}
     assert all(timeline["gaps_ms"][cause] > 0 for cause in named)
     assert "costs" not in timeline  # of a GPU
+
+
+def test_recording_changes_no_answer(bundle: Bundle):
+    """Of a pipeline that is watched, recording or not, and of one that is not."""
+    given = list(itertools.islice(drawn_frames((160, 90)), 6))
+    tracks = []
+    for is_on in (None, False, True):
+        with closing(open_pipeline(PipelineConfig(threads=1), bundle)) as pipeline:
+            recorder = None if is_on is None else Recorder()
+            if recorder is not None:
+                pipeline.watch(recorder)
+                recorder.is_on = is_on
+            targets = open_targets(pipeline, TrackerConfig(), recorder)
+            found = []
+            for frame, prompt in given:
+                ((_, track, *_),) = targets.step(frame, {} if prompt is None else {0: prompt})
+                targets.remember()
+                found.append((track.state, track.box, track.presence, track.quality, track.likeness))
+        tracks.append(found)
+        assert recorder is None or bool(recorder.spans) == is_on
+    assert tracks[0] == tracks[1] == tracks[2]
 
 
 def test_the_terminal_shows_the_line_and_the_sums(on_cpu):
@@ -261,11 +290,6 @@ def test_bad_requests_are_one_line(efftam_here, arguments, words):
 
 
 # A GPU
-
-
-@pytest.fixture(scope="module")
-def bundle() -> Bundle:
-    return default_bundle()
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -203,9 +202,7 @@ class OrtPipeline(FrameState):
 
     Every tensor that lives longer than a call is allocated at open. Features, logits and memory stay in
     place: graphs read and write the same buffers, and a new memory is written straight into its ring slot.
-    Targets share the graphs' sessions alone: several are computed beside one another, in threads. With more
-    than one thread the caller goes on meanwhile: it follows points beside the network, and looks at the next
-    image beside the memory encoder.
+    Targets share the graphs' sessions alone: several are computed beside one another, in threads.
     """
 
     def __init__(self, bundle: Bundle, threads: int = 0, max_targets: int = 1) -> None:
@@ -218,10 +215,10 @@ class OrtPipeline(FrameState):
         self._sessions = {name: _open(bundle, name, threads) for name in NEEDED}
         self._targets = [_Target(bundle, self._sessions) for _ in range(max_targets)]
         self.target_bytes = self._targets[0].nbytes
+        at_once = min(threads, max_targets)
         # Its threads are started when there are targets for them.
-        self._pool = ThreadPoolExecutor(min(threads, max_targets), "network") if threads > 1 else None
+        self._pool = ThreadPoolExecutor(at_once, "network") if at_once > 1 else None
         self._begun: dict[TargetFrame, Future[None]] = {}
-        self._remembering: list[Future[None]] = []
 
     def watch(self, watch: Watch) -> None:
         super().watch(watch)
@@ -233,7 +230,7 @@ class OrtPipeline(FrameState):
         for frame in frames if self.max_targets > 1 else ():
             if not frame.look.is_search:
                 self._share_features(image, frame, frames)
-        if self._pool is None:
+        if self._pool is None or len(frames) < 2:
             super()._start(image, frames)
             return
         for frame in frames:
@@ -246,10 +243,6 @@ class OrtPipeline(FrameState):
     def _settle(self) -> None:
         wait(self._begun.values())
         self._begun.clear()
-        remembering, self._remembering = self._remembering, []
-        wait(remembering)
-        for one in remembering:
-            one.result()
 
     def _share_features(self, image: Image, frame: TargetFrame, frames: Sequence[TargetFrame]) -> None:
         """Give a target the features of its view that another one has; compute them here and now where
@@ -291,10 +284,13 @@ class OrtPipeline(FrameState):
         return Decoded(boxes, areas, ious, float(presence[0]))
 
     def _remember_all(self, chosen: Sequence[Chosen]) -> None:
-        if self._pool is None:
+        if self._pool is None or len(chosen) < 2:
             super()._remember_all(chosen)
             return
-        self._remembering = [self._pool.submit(self._remember, one) for one in chosen]
+        remembered = [self._pool.submit(self._remember, one) for one in chosen]
+        wait(remembered)
+        for one in remembered:
+            one.result()
 
     def _remember(self, chosen: Chosen) -> None:
         frame, row, slot, present = chosen
@@ -314,12 +310,10 @@ class OrtPipeline(FrameState):
 
     def tensor(self, name: str, target: int = 0) -> NDArray[np.float32]:
         """See `verify.Inspected`."""
-        self._settle()
         return self._targets[target].tensor(name)
 
     def _close(self) -> None:
-        with suppress(Exception):  # nobody needs the memory any more
-            self._settle()
+        self._settle()
         if self._pool is not None:
             self._pool.shutdown()
         self._targets.clear()

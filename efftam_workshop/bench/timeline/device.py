@@ -47,8 +47,8 @@ class Recorded(NamedTuple):
 
 
 class _Record(NamedTuple):
-    """What is kept of an activity record. ``track``: its stream, or the thread of a call; ``nbytes``: of a
-    copy, else 0; times on CUPTI's clock, ns."""
+    """What is kept of an activity record. ``name``: of a call its number; ``track``: its stream, or the
+    thread of a call; ``nbytes``: of a copy, else 0; times on CUPTI's clock, ns."""
 
     kind: str
     name: str
@@ -142,8 +142,7 @@ class CuptiClock:
             if not kind or not one.start:  # CUPTI gives 0 where it has no time
                 continue
             if kind == "DRIVER":
-                name = str(self._cupti.get_callback_name(DRIVER_DOMAIN, one.cbid)).partition("_")[0]
-                track, nbytes = int(one.thread_id), 0
+                track, nbytes, name = int(one.thread_id), 0, str(int(one.cbid))
             else:
                 track, nbytes, name = int(one.stream_id), 0, "graph"
                 if kind == "MEMCPY":
@@ -158,13 +157,17 @@ class CuptiClock:
     def _calls(self, records: Sequence[_Record], host_time: Callable[[float], int]) -> list[tuple[Span, int]]:
         """Calls of the driver, with their correlation ids, in the thread that makes most of them: CUPTI's
         numbers of threads are others than Python's."""
+        names = {
+            number: str(self._cupti.get_callback_name(DRIVER_DOMAIN, int(number))).partition("_")[0]
+            for number in {one.name for one in records}
+        }
         threads = Counter(one.track for one in records)
         most = threads.most_common(1)[0][0] if threads else 0
         return [
             (
                 Span(
-                    one.name,
-                    cause_of_driver_call(one.name),
+                    names[one.name],
+                    cause_of_driver_call(names[one.name]),
                     host_time(one.start),
                     host_time(one.end),
                     one.track,

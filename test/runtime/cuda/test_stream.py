@@ -129,6 +129,21 @@ class TestAnEvent:
             with pytest.raises(ValueError, match="timing=True"):
                 one.milliseconds_since(other)
 
+    def test_can_be_asked_whether_it_has_passed_without_a_wait(self, fake: FakeGpu, board: Board) -> None:
+        event = Event(board.cuda)
+        board.frame()
+        board.stream.record(event)
+        asked = 1
+        assert not event.has_passed
+        while not event.has_passed:
+            asked += 1
+        assert asked >= 3  # two copies and a kernel come first
+        assert board.answer[3] == 3.5
+        assert list(fake.host_waits()) == []
+        event.close()
+        with pytest.raises(ValueError, match="was closed"):
+            _ = event.has_passed
+
     def test_is_closed_once(self, cuda: Cuda) -> None:
         event = Event(cuda)
         event.close()
