@@ -400,7 +400,7 @@ def _check_lens(lens: Intrinsics, width: int, height: int) -> None:
         if not LEAST_VIEW_DEG <= view_deg <= MOST_VIEW_DEG:
             raise InputError(
                 f"camera_info has the focal length {focal_px:g} px for a side of {side} px, a field of view"
-                f" of {view_deg:.1f} degrees; {LEAST_VIEW_DEG:g} to {MOST_VIEW_DEG:g} are possible: calibrate again"
+                f" of {view_deg:.1f} degrees; give {LEAST_VIEW_DEG:g} to {MOST_VIEW_DEG:g}: calibrate again"
             )
 
 
