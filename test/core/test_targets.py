@@ -127,7 +127,11 @@ def test_without_a_target_an_image_has_one_idle_answer():
         *((0, [], None, 0), (7, [], None, 7), (NEXT_FREE, [], None, 0)),
         *((0, [0, 1, 2], 2, 2), (0, [2], None, 2), (5, [0, 1, 2, 5], 0, 5)),  # replaced
         *((NEXT_FREE, [0, 1], 0, 2), (NEXT_FREE, [0, 2], 0, 1), (NEXT_FREE, [1], 1, 2)),  # 0 is the first's
-        *((-1, [], None, "0 to 254"), (256, [], None, "0 to 254"), (0, [0, 2], None, "no target is steered.*0, 2")),
+        *(
+            (-1, [], None, "0 to 254"),
+            (256, [], None, "0 to 254"),
+            (0, [0, 2], None, "no target is steered.*0, 2"),
+        ),
         *((NEXT_FREE, [0, 1, 2, 5], 0, "4 targets .*max_targets"), (9, [0, 1, 2, 5], 0, "max_targets")),
     ],
 )

@@ -10,12 +10,12 @@ import pytest
 import rclpy
 
 pytest.importorskip("pymavlink", reason="needs MAVLink: pip install 'efftam_ros[flight]'")
-from support.reasons import numbered
 from efftam_ros.msg import FollowStatus, TargetPosition, VehiclePosition
 from free_ports import free_port
 from rclpy.qos import qos_profile_sensor_data
 from ros_helpers import PATIENCE_S, new_namespace
 from std_srvs.srv import SetBool
+from support.reasons import numbered
 
 from efftam_flight.mavlink.dialect import mav
 from efftam_flight.mavlink.framing import Decoder, Encoder

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 import rclpy
-from support.reasons import numbered
 from efftam_ros.msg import TargetPosition, TargetVelocity, VehicleHeading, VehiclePosition
 from geometry_msgs.msg import PoseStamped, QuaternionStamped
 from rclpy.qos import qos_profile_sensor_data
 from ros_helpers import PATIENCE_S, new_namespace
+from support.reasons import numbered
 
 from efftam_flight.angles import from_angles
 from efftam_flight.position.geodesy import GeoPoint
