@@ -1,4 +1,4 @@
-"""One open page: what waits to be sent, and what is accepted from it."""
+"""One open page: its queue of messages to send, and the limits on what it may send."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RateLimit:
         self._at_s: float | None = None
 
     def allows(self, now_s: float) -> bool:
-        """Whether one more is within the limit; it is counted when it is."""
+        """Return whether one more is within the limit; it is counted when it is."""
         if self._at_s is not None:
             self._left = min(self.per_s, self._left + (now_s - self._at_s) * self.per_s)
         self._at_s = now_s
@@ -53,7 +53,8 @@ class Lateness:
         self._at_s = 0.0
 
     def late_s(self, sent_ms: float, now_s: float) -> float:
-        """``sent_ms`` by the page's clock, ``now_s`` by ours; 0 where ``sent_ms`` is NaN."""
+        """Return how late a message came. ``sent_ms`` by the page's clock, ``now_s`` by ours; 0 where
+        ``sent_ms`` is NaN."""
         if math.isnan(sent_ms):
             return 0.0
         way_s = now_s - sent_ms / 1e3
@@ -87,11 +88,11 @@ class Viewer:
         self._closing = False
 
     @property
-    def is_telling(self) -> bool:
+    def is_sending(self) -> bool:
         """Whether something that must arrive was not sent yet."""
         return bool(self._answers)
 
-    def tell(self, message: dict[str, Any]) -> None:
+    def send(self, message: dict[str, Any]) -> None:
         """Queue a message that must arrive; a page whose queue is full is disconnected."""
         if len(self._answers) >= MOST_ANSWERS_WAITING:
             self._closing = True
@@ -110,13 +111,13 @@ class Viewer:
             self._waiting.set()
 
     def greeted(self) -> None:
-        """The page answered the hello: how long that took is the link's own delay."""
+        """Note that the page answered the hello: how long that took is the link's own delay."""
         if self._joined_s is not None:
             self.pace.greeted(time.monotonic() - self._joined_s)
         self._joined_s = None
 
     def can_take(self, seq: int, level: int) -> bool:
-        """Whether this picture, made of this level of `pace.LEVELS`, is to be sent."""
+        """Return whether this picture, made of this level of `pace.LEVELS`, is to be sent."""
         is_free = self.wanted is None and not self._is_fetching and not self.is_hidden
         pace = self.pace
         return is_free and pace.is_ready and pace.newest_seq < seq and pace.level == level
@@ -130,7 +131,7 @@ class Viewer:
         self._send(frame, track)
 
     def want(self, stamp_ns: int) -> None:
-        """The page draws on the picture of this stamp and asks for it in its whole size."""
+        """Send the picture of this stamp, on which the page draws, in its whole size."""
         if not self._is_fetching:
             self.wanted = next((p for p in self._recent if p.stamp_ns == stamp_ns), None)
 

@@ -64,12 +64,12 @@ class MessageError(ValueError):
 
 
 class Message(NamedTuple):
-    """What a page says: of ``op`` those fields that `FIELDS` names, the others are without meaning.
+    """A page's message: of ``op`` those fields that `FIELDS` names, the others are without meaning.
 
-    ``sent_ms``: when it was sent, by a steady clock of the page; NaN where it does not say. ``stamp_ns``: of
-    the image that is drawn on (0: none is), or is wanted whole. ``turns``: the person has agreed that a
-    steered gimbal turns to this target. ``action``: for ``steer`` and ``follow`` arm (first press), enable
-    (second press) or stop; for ``seat`` and ``watch`` the page's wish.
+    ``sent_ms``: when it was sent, by a steady clock of the page; NaN where it does not contain it.
+    ``stamp_ns``: of the image that is drawn on (0: none is), or is wanted whole. ``turns``: the person has
+    agreed that a steered gimbal turns to this target. ``action``: for ``steer`` and ``follow`` arm (first
+    press), enable (second press) or stop; for ``seat`` and ``watch`` the page's wish.
     """
 
     op: str
@@ -85,7 +85,8 @@ class Message(NamedTuple):
 
 
 def frame(payload: bytes, size: tuple[int, int], *, stamp_ns: int, sent_ns: int, seq: int) -> bytes:
-    """A binary message: the header, then the JPEG. ``size``: width and height of the camera's image."""
+    """Return a binary message: the header, then the JPEG. ``size``: width and height of the camera's
+    image."""
     header = HEADER.pack(MAGIC, VERSION, CODEC_JPEG, *size, stamp_ns, sent_ns, seq & LARGEST_SEQ)
     return header + payload
 
@@ -96,7 +97,7 @@ def dumps(message: dict[str, Any]) -> str:
 
 
 def target(box: BoxReport, motion: MotionReport | None, last: Box | None, behind_s: float) -> dict[str, Any]:
-    """One entry of a track message's ``targets``. ``last``: the box last seen of this selection;
+    """Return one entry of a track message's ``targets``. ``last``: the box last seen of this selection;
     ``behind_s``: how much older than the message's image the one is that this is true for."""
     entry: dict[str, Any] = {
         "id": box.target_id,
@@ -117,10 +118,10 @@ def target(box: BoxReport, motion: MotionReport | None, last: Box | None, behind
     return entry
 
 
-def told(
+def report_message(
     report: CommandAnswer | Proposal | Limits | VideoProgress | ResultReport | SteeringState | FollowState,
 ) -> dict[str, Any]:
-    """What the pages are told of a report: its fields."""
+    """Return the message to the pages that holds a report's fields."""
     named = {RENAMED.get(f.name, f.name): getattr(report, f.name) for f in fields(report)}
     return {"op": OPS[type(report)], **{name: _plain(value, name) for name, value in named.items()}}
 
@@ -136,8 +137,8 @@ def _plain(value: Any, name: str) -> Any:
 
 
 def position(report: PositionReport) -> dict[str, Any]:
-    """What the pages are told of the steered target's position, m in the local frame; unknown numbers are
-    null."""
+    """Return the message to the pages on the steered target's position, m in the local frame; unknown numbers
+    are null."""
     names = ("x", "y", "camera_x", "camera_y", "range", "accuracy", "altitude")
     return {
         "op": "position",
@@ -154,7 +155,7 @@ def position(report: PositionReport) -> dict[str, Any]:
 
 
 def parse(text: str) -> Message:
-    """A message of the page. Raises MessageError: one line with what is wrong with it."""
+    """Return a message of the page. Raises MessageError: one line with what is wrong with it."""
     try:
         data = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
@@ -215,11 +216,11 @@ def _text(data: dict[str, Any], key: str, longest: int, default: str | None = No
     return value
 
 
-def _action(*words: str) -> Callable[[dict[str, Any]], str]:
+def _action(*actions: str) -> Callable[[dict[str, Any]], str]:
     def read(data: dict[str, Any]) -> str:
         value = data.get("action")
-        if value not in words:
-            raise MessageError(f"action is {_shown(value)}; it must be one of {', '.join(words)}")
+        if value not in actions:
+            raise MessageError(f"action is {_shown(value)}; it must be one of {', '.join(actions)}")
         return str(value)
 
     return read

@@ -110,10 +110,10 @@ class Check:
 
     def report(self, name: str, command: Sequence[str], missing: str = "\0") -> dict[str, Any] | None:
         """The JSON that a command prints, also written to the folder; as `attempt` when it fails."""
-        said = self.attempt(name, command, missing)
-        if said is None:
+        output = self.attempt(name, command, missing)
+        if output is None:
             return None
-        found: dict[str, Any] = json.loads(said)
+        found: dict[str, Any] = json.loads(output)
         self.write(f"{name.replace(' ', '_')}.json", found)
         return found
 

@@ -46,7 +46,7 @@ export function barLength(metres) {
   return [5, 2, 1].map((m) => m * power).find((m) => m <= metres);
 }
 
-/** Words for a position {valid, reason, latitude, longitude, accuracy, range, speed, height}; a line each. */
+/** Text for a position {valid, reason, latitude, longitude, accuracy, range, speed, height}; a line each. */
 export function positionLines(position) {
   if (!position) return ["no position"];
   if (!position.valid) return [`no position: ${position.reason}`];
@@ -59,7 +59,7 @@ export function positionLines(position) {
 const HEIGHTS = { range: "the range finder", terrain: "terrain data", home: "home: flat ground", local: "the local frame" };
 
 export class GroundMap {
-  /** Draws on a canvas; `colours()` gives those of now: `ink` for the vehicle and words, `target`, `faint`. */
+  /** Draws on a canvas; `colours()` gives those of now: `ink` for the vehicle and text, `target`, `faint`. */
   constructor(canvas, colours) {
     this.canvas = canvas;
     this.context = canvas.getContext("2d");

@@ -149,12 +149,12 @@ export class Plots {
     context.fillRect(left, top, Math.max(width, 1), RIBBON_PX);
     this.#texture(TEXTURES[state], left, width, top);
     context.font = "600 11px system-ui, sans-serif";
-    const word = [state, state.slice(0, 5), state[0]].find((w) => context.measureText(w).width + 8 <= width);
-    if (word) {
-      const room = context.measureText(word).width + 6;
+    const label = [state, state.slice(0, 5), state[0]].find((w) => context.measureText(w).width + 8 <= width);
+    if (label) {
+      const room = context.measureText(label).width + 6;
       context.fillStyle = STATES[state].colour;
       context.fillRect(left + 2, top, room, RIBBON_PX);
-      this.#text(word, left + 5, top + RIBBON_PX / 2 + 0.5, "#000");
+      this.#text(label, left + 5, top + RIBBON_PX / 2 + 0.5, "#000");
     }
     context.font = "12px system-ui, sans-serif";
   }

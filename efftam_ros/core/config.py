@@ -34,8 +34,8 @@ def setting(
     choices: tuple[str, ...] = (),
     check: Callable[[Any], object] = bool,
 ) -> Any:
-    """A dataclass field with a description and an inclusive range or a set of choices. ``check``: raises
-    InputError for a value that needs a better remedy than the list of choices."""
+    """Return a dataclass field with a description and an inclusive range or a set of choices. ``check``:
+    raises InputError for a value that needs a better remedy than the list of choices."""
     meta = {"text": text, "within": within, "choices": choices, "check": check}
     return field(default=default, metadata=meta)
 
@@ -120,8 +120,8 @@ def check_setting(name: str, value: Any, metadata: Any) -> None:
 
 
 def expanded(path: str | Path) -> Path:
-    """A path in which ``~`` is the user's home folder. Raises InputError where that is not known, as in a
-    container whose user has no entry."""
+    """Return a path in which ``~`` is the user's home folder. Raises InputError where that is not known, as
+    in a container whose user has no entry."""
     try:
         return Path(path).expanduser()
     except RuntimeError:

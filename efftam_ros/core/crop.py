@@ -15,7 +15,7 @@ OPENED = 1.4  # side, in window sides, of a window at a position that is less ce
 
 
 def window_inside(image_size: tuple[int, int], x: float, y: float, extent: float, side: int) -> View:
-    """As `View.window`, shifted so that as little of it as possible lies outside the image."""
+    """Return `View.window`, shifted so that as little of it as possible lies outside the image."""
     width, height = image_size
     x = min(max(x, min(extent, width) / 2), width - min(extent, width) / 2)
     y = min(max(y, min(extent, height) / 2), height - min(extent, height) / 2)
@@ -30,15 +30,15 @@ class WholeImage:
         self._side = side
 
     def starts(self, image_size: tuple[int, int], box: Box | None, marked: Box) -> list[View]:
-        """The views of a prompted frame to be tried, narrow ones first. ``box``: drawn, px, None for points;
-        ``marked``: around all that the prompt marks, which each view contains."""
+        """Return the views of a prompted frame to be tried, narrow ones first. ``box``: drawn, px, None for
+        points; ``marked``: around all that the prompt marks, which each view contains."""
         return [View.full(*image_size, self._side)]
 
     def settle(self, box: Box) -> None:
         """Initialise the size from the prompted frame's measured box."""
 
     def view(self, image_size: tuple[int, int], predicted: Box, coasted_s: float) -> View:
-        """The view of a tracked frame, unless the target is lost.
+        """Return the view of a tracked frame, unless the target is lost.
 
         Args:
             image_size: Width and height, px.

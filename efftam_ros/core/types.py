@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.reasons import NO_REASON, Reason
 
 
 class TrackState(IntEnum):
@@ -82,12 +83,12 @@ class Prompt:
     mask: NDArray[np.bool_] | None = None
 
     def checked(self, width: int, height: int, is_typed: bool = False) -> Prompt:
-        """Itself, if it marks something in an image of this size, px.
+        """Return the prompt if it marks something in an image of this size, px.
 
-        ``is_typed``: of numbers that somebody gave; a box that only fits the image if its numbers are edges
-        is refused then. Raises InputError: empty, numbers that are not finite, no area, too many points,
-        outside the image, a label other than 0 and 1, no point on the target, or a mask that is empty, of
-        another size or combined with a box or points.
+        ``is_typed``: a person gave the numbers; then a box that fits the image only if its numbers are edges
+        is refused. Raises InputError: empty, numbers that are not finite, no area, too many points, outside
+        the image, a label other than 0 and 1, no point on the target, or a mask that is empty, of another
+        size or combined with a box or points.
         """
         if self.mask is not None:
             self._check_mask(self.mask, width, height)
@@ -153,8 +154,8 @@ class Prompt:
             raise InputError("selection has only points off the target; give at least one on it (label 1)")
 
     def region(self, width: int, height: int) -> tuple[Box | None, Box]:
-        """The box that it draws in an image of this size, None for points alone, and the box around all that
-        it marks, which has no area around a single point. Raises InputError as `checked` does."""
+        """Return the box that it draws in an image of this size, None for points alone, and the box around
+        all that it marks, which has no area around a single point. Raises InputError as `checked` does."""
         self.checked(width, height)
         if self.box is not None:
             visible = self.box.clipped(width, height)  # the window is sized by the visible part
@@ -224,9 +225,11 @@ class Candidates:
         presence_logit: float,
         levels: NDArray[np.float32] | None = None,
     ) -> Candidates:
-        """From what the decoder answers in a view: ``boxes`` [K, 4] (left, top, right, bottom), ``areas`` [K]
-        and ``levels`` [K, 2, 4] in network px. The arrays are copied; the box of an empty mask becomes
-        NaN."""
+        """Build the candidates from what the decoder answers in a view.
+
+        ``boxes`` [K, 4] (left, top, right, bottom), ``areas`` [K] and ``levels`` [K, 2, 4] are in network px.
+        The arrays are copied; the box of an empty mask becomes NaN.
+        """
         scale, origin = np.array([view.scale_x, view.scale_y] * 2), np.array([view.x, view.y] * 2)
         placed = (boxes / scale + origin).astype(np.float32)
         placed[areas == 0] = np.nan
@@ -369,7 +372,7 @@ class Track:
         motion: The filter's estimate or None.
         view: The region given to the network.
         image_size: Width and height, px.
-        reason: Why the target is not tracked, or why the frame was not used; one line.
+        reason: Why the target is not tracked, or why the frame was not used; empty when all is well.
         processed: False when the frame was refused before it reached the network (equal stamp, bad image).
         stage_seconds: Duration of each stage, s.
         windows: Windows of this image searched for a missed target.
@@ -388,7 +391,7 @@ class Track:
     motion: Motion | None = None
     view: View | None = None
     image_size: tuple[int, int] = (0, 0)
-    reason: str = ""
+    reason: Reason = NO_REASON
     processed: bool = True
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
     windows: tuple[View, ...] = ()

@@ -55,7 +55,7 @@ class Landmarks:
         return cls((grey.shape[1], grey.shape[0]), where, np.asarray(descriptors, np.float32))
 
     def motion_to(self, other: Landmarks) -> Matrix | str:
-        """The homography from this image to another, or the reason why there is none."""
+        """Return the homography from this image to another, or the reason why there is none."""
         count = min(len(self.points), len(other.points))
         if count < LEAST_MATCHES:
             return f"{count} features (at least {LEAST_MATCHES})"
@@ -127,7 +127,7 @@ class _Previous(NamedTuple):
     images: int = 0
 
     def follows(self, corners: Corners) -> bool:
-        """Whether these of its corners are followed on, in place of new ones."""
+        """Return whether these of its corners are followed on, in place of new ones."""
         return len(corners) >= LEAST_CARRIED and self.images < MOST_CARRIED_IMAGES
 
 
@@ -148,7 +148,8 @@ class ImageCameraMotion:
     """
 
     def __init__(self, looks_ahead: bool = True) -> None:
-        """``looks_ahead``: False where the network needs the processor, so that nothing is gained by it."""
+        """``looks_ahead``: False where the network needs the processor, so that computing ahead gains
+        nothing."""
         self._looks_ahead = looks_ahead
         self._worker = ThreadPoolExecutor(1, "camera_motion")
         self.reset()
@@ -165,7 +166,7 @@ class ImageCameraMotion:
         ahead, previous = self._ahead, self._previous
         if not self._looks_ahead:
             return
-        if ahead is None or ahead.found.done():  # no queue of images that nobody asks for
+        if ahead is None or ahead.found.done():  # images that nobody needs must not queue up
             self._ahead = _Ahead(image, previous, self._worker.submit(_look_ahead, image, previous))
 
     def estimate(self, image: Image, stamp_ns: int, targets: Sequence[Box]) -> CameraMotion:
@@ -229,7 +230,7 @@ def _look_ahead(image: Image, previous: _Previous | None) -> tuple[Grey, _Regist
 
 
 def rejection(matrix: Matrix, width: int, height: int, most_shift: float = MOST_SHIFT) -> str:
-    """Why a matrix can't be the camera's motion between two images of this size; empty if it can."""
+    """Return why a matrix can't be the camera's motion between two images of this size; empty if it can."""
     if matrix.shape != (3, 3) or not np.isfinite(matrix).all() or abs(matrix[2, 2]) < 1e-9:
         return "not a finite homography"
     # Plain numbers, because numpy is slower for five points.
@@ -257,14 +258,14 @@ def rejection(matrix: Matrix, width: int, height: int, most_shift: float = MOST_
 def _camera_motion(
     found: Matrix, scale: float, size: tuple[int, int], most_shift: float = MOST_SHIFT
 ) -> CameraMotion:
-    """The answer for a homography of reduced images, ``scale`` times as large as those of ``size``."""
+    """Return the answer for a homography of reduced images, ``scale`` times as large as those of ``size``."""
     matrix = _rescaled(found, 1 / scale)
     fault = rejection(matrix, *size, most_shift)
     return CameraMotion(None, f"camera motion refused: {fault}") if fault else CameraMotion(matrix)
 
 
 def _rescaled(matrix: Matrix, scale: float) -> Matrix:
-    """A homography between images for the same images ``scale`` times as large."""
+    """Return a homography between images for the same images ``scale`` times as large."""
     larger = np.diag([scale, scale, 1.0]) @ matrix @ np.diag([1 / scale, 1 / scale, 1.0])
     return np.asarray(larger / larger[2, 2], np.float64)
 
@@ -280,7 +281,7 @@ def _small_grey(image: Image, region: Region | None = None) -> Grey:
 
 
 def _excluded(targets: Sequence[Box], scale: float) -> Iterator[tuple[int, int, int, int]]:
-    """The areas around the targets in a reduced image: first and last but one column, and row."""
+    """Yield the areas around the targets in a reduced image: first and last but one column, and row."""
     for target in targets:
         size = np.array([target.width, target.height])
         centre = np.array([target.x, target.y]) + size / 2
@@ -291,7 +292,7 @@ def _excluded(targets: Sequence[Box], scale: float) -> Iterator[tuple[int, int, 
 
 
 def _allowed_mask(targets: Sequence[Box], scale: float, shape: tuple[int, ...]) -> Grey:
-    """uint8 mask of a reduced image: 0 around the targets, 255 elsewhere."""
+    """Return a uint8 mask of a reduced image: 0 around the targets, 255 elsewhere."""
     allowed = np.full(shape, 255, np.uint8)
     for x0, x1, y0, y1 in _excluded(targets, scale):
         allowed[y0:y1, x0:x1] = 0
@@ -299,7 +300,7 @@ def _allowed_mask(targets: Sequence[Box], scale: float, shape: tuple[int, ...]) 
 
 
 def _are_allowed(corners: Corners, targets: Sequence[Box], scale: float) -> NDArray[np.bool_]:
-    """Which of the corners do not lie around a target."""
+    """Return which of the corners do not lie around a target."""
     x, y = np.rint(corners[:, 0]).T
     kept = np.ones(len(corners), np.bool_)
     for x0, x1, y0, y1 in _excluded(targets, scale):
@@ -313,9 +314,9 @@ def _detect_corners(grey: Grey, allowed: Grey) -> Corners:
 
 
 def _register(previous: _Previous, present: Grey, start: Corners) -> _Registration | str:
-    """The motion to a reduced image, or why there is none."""
+    """Return the motion to a reduced image, or why there is none."""
     if len(start) < LEAST_INLIERS:
-        return f"{len(start)} corners in the previous image (at least {LEAST_INLIERS})"
+        return f"{len(start)} corners found in the previous image, at least {LEAST_INLIERS} are needed"
     scale = present.shape[1] / previous.size[0]
     found = _follow(previous.grey, present, start, start)
     if isinstance(found, str):
@@ -352,7 +353,7 @@ def _follow(previous: Grey, present: Grey, start: Corners, guess: Corners) -> tu
     inliers = int(together.sum())
     if inliers < max(LEAST_INLIERS, LEAST_INLIER_SHARE * len(start)):
         return f"{inliers} of {len(start)} corners move together (at least {LEAST_INLIER_SHARE:.0%})"
-    # A homography of one corner of the image says little about the others.
+    # A homography of one corner of the image is weak evidence on the others.
     spread = before[together, 0].std(axis=0) / np.array(previous.shape[::-1])
     if spread.min() < LEAST_SPREAD:
         return f"the corners that move together fill only a part of the image (spread {spread.min():.2f})"

@@ -119,8 +119,8 @@ def _bmp(data: memoryview) -> Size:
 
 
 def _pnm(data: memoryview) -> Size:
-    words = re.sub(rb"#[^\n]*", b"", bytes(data[2:1024])).split(None, 2)
-    return int(words[0]), int(words[1])
+    numbers = re.sub(rb"#[^\n]*", b"", bytes(data[2:1024])).split(None, 2)
+    return int(numbers[0]), int(numbers[1])
 
 
 _FORMATS: tuple[tuple[Callable[[bytes], bool], Callable[[memoryview], Size]], ...] = (

@@ -29,7 +29,8 @@ FEWEST_LEVELS, LEVEL_SHARE = 12, 0.001
 
 
 def fixed_range(text: str) -> tuple[float, float] | None:
-    """The levels of black and white in ``LOW,HIGH``; None for ``auto``. Raises InputError for other texts."""
+    """Return the levels of black and white in ``LOW,HIGH``; None for ``auto``. Raises InputError for other
+    texts."""
     if text == AUTO:
         return None
     try:
@@ -64,7 +65,7 @@ class Levels:
         return f"{low:.0f} to {high:.0f}{' (fixed)' if self._is_fixed else ''}"
 
     def reduced(self, pixels: NDArray[Any], stamp_ns: int) -> NDArray[np.uint8]:
-        """uint16 [H, W] or [H, W, C] as uint8 of the same shape, C-contiguous; uint8 unchanged."""
+        """Reduce uint16 [H, W] or [H, W, C] to uint8 of the same shape, C-contiguous; uint8 unchanged."""
         if pixels.dtype == np.uint8:
             return pixels
         low, high = self._follow(pixels, stamp_ns)
@@ -99,13 +100,13 @@ def _smoothed(before: float, now: float, interval_s: float, is_wider: bool) -> f
 
 
 def few_levels(image: Image) -> str:
-    """Say that an image holds few grey levels, with the remedy, in one line; empty when there are enough."""
+    """Return a warning that an image holds few grey levels, with the remedy; empty when there are enough."""
     grey = to_grey(image, row_step=max(1, image.height // 64))
     counts = np.bincount(grey.reshape(-1), minlength=256)
     levels = int(np.count_nonzero(counts >= LEVEL_SHARE * grey.size))
     if levels >= FEWEST_LEVELS:
         return ""
     return (
-        f"the images hold only {levels} grey levels, too few to tell a target from its surroundings: publish"
-        " 16-bit images unscaled (mono16), or correct the exposure or the camera's own range"
+        f"the images hold only {levels} grey levels, too few to distinguish a target from its"
+        " surroundings: publish unscaled 16-bit images (mono16), or correct exposure or the camera's range"
     )

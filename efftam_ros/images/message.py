@@ -79,7 +79,7 @@ class StampGuard:
         self._offsets.append(offset_ns)
 
     def _wrong_ns(self, stamp_ns: int, offset_ns: int) -> int:
-        """How far the stamp is ahead, or back if negative; 0 when it can be."""
+        """Return how far the stamp is ahead, or back if negative; 0 when it can be."""
         if len(self._offsets) < FEWEST:
             return 0
         step_ns = stamp_ns - self._last_ns
@@ -144,10 +144,11 @@ def image_from_message(msg: Any, most_pixels: int = MOST_PIXELS, levels: Levels 
 
 
 def _converted(msg: Any) -> Image:
-    """An image in an encoding that `ENCODINGS` lacks, converted to bgr8 by cv_bridge. Raises InputError."""
+    """Return an image in an encoding that `ENCODINGS` lacks, converted to bgr8 by cv_bridge. Raises
+    InputError."""
     known = ", ".join([*ENCODINGS, *NARROWED])
     try:
-        # Only where such an image comes.
+        # Imported only when such an image arrives.
         from cv_bridge import CvBridge
 
         pixels = CvBridge().imgmsg_to_cv2(msg, "bgr8")
@@ -208,8 +209,8 @@ def image_from_compressed(msg: Any, most_pixels: int = MOST_PIXELS, levels: Leve
 
 
 def _mosaic_of(form: str) -> str:
-    """The Bayer encoding in the format of a CompressedImage, as image_transport writes it (``bayer_rggb8; png
-    compressed``); empty where the pixels are colours or grey.
+    """Return the Bayer encoding in the format of a CompressedImage, as image_transport writes it
+    (``bayer_rggb8; png compressed``); empty where the pixels are colours or grey.
 
     Colours are named as the target of the compression (``... jpeg compressed bgr8``).
     """
@@ -220,8 +221,8 @@ def _mosaic_of(form: str) -> str:
 
 
 def compressed_note(msg: Any) -> str:
-    """What a sender should know of a CompressedImage: that its EXIF orientation is not applied; empty for
-    nothing. Its camera_info is for the image as stored."""
+    """Return what a sender should know of a CompressedImage: that its EXIF orientation is not applied; empty
+    for nothing. Its camera_info is for the image as stored."""
     return exif_note(orientation_of(msg.data))
 
 
@@ -231,7 +232,7 @@ class ReceivedImage:
 
     ``header`` is copied unchanged into the answers; ``arrived_s``: on a steady clock, or when it was
     recorded; ``nbytes``: memory that keeping it costs; ``size``: width and height, px; ``pixels``: the image,
-    or what decodes it and raises InputError; ``note``: what is to be told of it, once, or empty; ``number``:
+    or what decodes it and raises InputError; ``note``: a line to log once, or empty; ``number``:
     its place among all, given by who keeps them; ``still_s``: for how long not one pixel of the stream has
     changed, s.
     """
@@ -270,9 +271,9 @@ class ImageReader:
             self._decoder = VideoDecoder()
 
     def read(self, message: Any, arrived_ns: int, most_pixels: int = MOST_PIXELS) -> ReceivedImage:
-        """Check a message and say what it holds. A compressed image is decoded later, by the thread that uses
-        it; a packet of a video at once, as the next ones need it. ``arrived_ns``: arrival on a steady clock,
-        or the recording time. Raises InputError."""
+        """Check a message and describe what it holds. A compressed image is decoded later, by the thread that
+        uses it; a packet of a video at once, as the next ones need it. ``arrived_ns``: arrival on a steady
+        clock, or the recording time. Raises InputError."""
         pixels: Image | Callable[[], Image]
         if self._is_raw:
             pixels = image_from_message(message, most_pixels, self.levels)
@@ -294,7 +295,8 @@ class ImageReader:
 
 
 def header_of(message: Any, make: Callable[..., Any]) -> Any:
-    """The header of an image message; ``make`` is the class of std_msgs/Header, for those that have none."""
+    """Return the header of an image message; ``make`` is the class of std_msgs/Header, for those that have
+    none."""
     if hasattr(message, "header"):
         return message.header
     return make(stamp=message.timestamp, frame_id=message.frame_id)

@@ -44,7 +44,7 @@ def draw_overlay(
     possible positions dashed, with their scores. ``mask``: uint8 [H, W], non-zero on the target.
 
     ``target_id``: of one among several, drawn one after the other: the colour is its own and the box bears
-    its id; the words are those of the one that is steered by. Raises ValueError for an image that can't be
+    its id; the text lines are those of the steered target. Raises ValueError for an image that can't be
     drawn into.
     """
     if bgr.dtype != np.uint8 or bgr.ndim != 3 or bgr.shape[2] != 3 or not bgr.flags.c_contiguous:
@@ -176,5 +176,6 @@ def _draw_caption(bgr: NDArray[np.uint8], track: Track, colour: tuple[int, int, 
 
 
 def _pixel(x: float, y: float) -> tuple[int, int]:
-    """The pixel nearest to an edge coordinate, clamped to the range of OpenCV's 16-bit line drawing."""
+    """Return the pixel nearest to an edge coordinate, clamped to the range of OpenCV's 16-bit line
+    drawing."""
     return (round(min(max(x, -8000.0), 24000.0)), round(min(max(y, -8000.0), 24000.0)))

@@ -28,7 +28,7 @@ LEAST_CONTRAST = 1.0  # standard deviation in grey levels; a camera's noise alon
 
 
 def is_blank(image: Image, box: Box) -> bool:
-    """Whether a box, px, and what surrounds it show the same single shade. False for a bad image."""
+    """Return whether a box, px, and what surrounds it show the same single shade. False for a bad image."""
     around = Box.from_centre(box.cx, box.cy, 3 * box.width, 3 * box.height)
     try:
         return float(to_grey(image, Region.inside(around, 1.0, image)).std()) < LEAST_CONTRAST
@@ -39,7 +39,7 @@ def is_blank(image: Image, box: Box) -> bool:
 # When fewer points than the second number are left, new ones are detected, up to the first.
 MOST_POINTS, LEAST_POINTS = 30, 20
 LONG_IMAGES = 4  # images through which a point is followed before it counts
-COMPARED_IMAGES = 3  # images whose largest number of points is compared with that of now
+COMPARED_IMAGES = 3  # last images; their largest number of points is compared with the present one
 TARGET_PX = 48.0  # size to which a larger target is reduced
 # Margin of the patch on every side of the target: the largest distance of a point from its expected position.
 MARGIN_PX = 20
@@ -72,7 +72,7 @@ class _Patch:
     cy: float
 
     def fits(self, box: Box) -> bool:
-        """Whether the box can be followed from this patch almost as well as from a new one."""
+        """Return whether the box can be followed from this patch almost as well as from a new one."""
         margin = LEAST_MARGIN_PX / self.scale
         x0, y0, x1, y1 = box.edges()
         right, bottom = self.x + self.side - margin, self.y + self.side - margin
@@ -165,8 +165,8 @@ def _patch(image: Image, box: Box) -> _Patch | None:
 
 
 def _grey(image: Image, x: int, y: int, side: int, scale: float) -> Grey | None:
-    """The square patch of an image at x, y, reduced by ``scale``; outside the image its border is repeated.
-    None where too little of it lies in the image, or for a bad image."""
+    """Return the square patch of an image at x, y, reduced by ``scale``; outside the image its border is
+    repeated. None where too little of it lies in the image, or for a bad image."""
     region = Region(max(x, 0), max(y, 0), min(x + side, image.width), min(y + side, image.height))
     if region.x1 - region.x0 < LEAST_SIDE_PX or region.y1 - region.y0 < LEAST_SIDE_PX:
         return None

@@ -308,7 +308,7 @@ LEAST_VIEW_DEG, MOST_VIEW_DEG = 1.0, 170.0
 
 @dataclass(frozen=True)
 class CameraModel:
-    """Content of a camera_info: the calibration (None: uncalibrated) and the image size it is for, px."""
+    """A camera_info's content: the calibration (None: uncalibrated) and the size of its images, px."""
 
     intrinsics: Intrinsics | None
     width: int
@@ -400,12 +400,12 @@ def _check_lens(lens: Intrinsics, width: int, height: int) -> None:
         if not LEAST_VIEW_DEG <= view_deg <= MOST_VIEW_DEG:
             raise InputError(
                 f"camera_info has the focal length {focal_px:g} px for a side of {side} px, a field of view"
-                f" of {view_deg:.1f} degrees; {LEAST_VIEW_DEG:g} to {MOST_VIEW_DEG:g} can be: calibrate again"
+                f" of {view_deg:.1f} degrees; give {LEAST_VIEW_DEG:g} to {MOST_VIEW_DEG:g}: calibrate again"
             )
 
 
 def camera_info_beside(image_topic: str) -> str:
-    """The calibration's topic beside an image topic, as in image_transport: /camera/image_raw and
+    """Return the calibration's topic beside an image topic, as in image_transport: /camera/image_raw and
     /camera/image_raw/compressed -> /camera/camera_info."""
     for suffix in TRANSPORT_SUFFIXES:
         image_topic = image_topic.removesuffix(suffix)
@@ -414,7 +414,7 @@ def camera_info_beside(image_topic: str) -> str:
 
 
 def is_rectified_topic(image_topic: str) -> bool:
-    """Whether an image topic's name says that its images are rectified, as image_proc names them:
+    """Return whether an image topic's name shows that its images are rectified, as image_proc names them:
     /camera/image_rect, /camera/image_rect_color, /stereo/left/rectified/image."""
     for suffix in TRANSPORT_SUFFIXES:
         image_topic = image_topic.removesuffix(suffix)
@@ -422,8 +422,8 @@ def is_rectified_topic(image_topic: str) -> bool:
 
 
 def rectified_note(msg: Any, image_topic: str) -> str:
-    """What is assumed of the images of a calibration with distortion on a topic of such a name; empty where
-    it makes no difference."""
+    """Return what is assumed of the images of a calibration with distortion on a topic of such a name; empty
+    where it makes no difference."""
     if not is_rectified_topic(image_topic) or not any(msg.d):
         return ""
     used = "P of camera_info is used" if msg.p[0] else "K of camera_info is used, as P is not set,"

@@ -33,7 +33,7 @@ class Tensor:
         return tuple(map(int, self.shape))
 
     def takes(self, shape: tuple[int, ...]) -> bool:
-        """Whether an array of this shape can be it."""
+        """Return whether an array of this shape can be it."""
         return len(shape) == len(self.shape) and all(
             size > 0 and (isinstance(axis, str) or size == axis)
             for size, axis in zip(shape, self.shape, strict=True)
@@ -163,10 +163,10 @@ def _fits(axis: int | str, expected: int | str, sizes: dict[str, int]) -> bool:
 
 
 def table_fault(kind: str, found: Tensors, table: Tensors) -> str:
-    """What is wrong with an opened graph's inputs or outputs (``kind``: "input" or "output") against the
-    bundle's table; "" where they fit. In ``found`` a string is an axis that the library leaves open."""
+    """Return what is wrong with an opened graph's inputs or outputs (``kind``: "input" or "output") against
+    the bundle's table; "" where they fit. In ``found`` a string is an axis that the library leaves open."""
     if set(found) != set(table):
-        return f"has {kind}s {', '.join(sorted(found))}; the bundle says {', '.join(sorted(table))}"
+        return f"has {kind}s {', '.join(sorted(found))}; the bundle declares {', '.join(sorted(table))}"
     for name, tensor in table.items():
         real = found[name]
         # Exporters can not always infer an output's axis; a result that does not fit is refused when it is
@@ -176,11 +176,11 @@ def table_fault(kind: str, found: Tensors, table: Tensors) -> str:
             for axis, wanted in zip(real.shape, tensor.shape, strict=True)
         )
         if not fits or real.dtype != tensor.dtype:
-            return f"has {kind} {name} {real}; the bundle says {tensor}"
+            return f"has {kind} {name} {real}; the bundle declares {tensor}"
     return ""
 
 
-# Strings lie in a graph's file as they are, so that every file outside that it reads is named by the word
+# Strings lie in a graph's file as they are, so that every file outside that it reads is named by the string
 # "location" and the name. Exporters write: external data, its length, key, its length, value, its length.
 _LOCATION = re.compile(rb"\x6a([\x00-\x7f])\x0a\x08location\x12([\x00-\x7f])")
 # A node of this operator names a file that an execution provider loads as code.
@@ -188,9 +188,9 @@ _CONTEXT = b"EPContext"
 
 
 def external_files(path: Path) -> frozenset[str]:
-    """The files with weights outside the graph's own, as it names them: onnxruntime before 1.24 reads any
-    path that a graph names. Raises InputError for an empty file, names that are written in another way than
-    exporters do, and a graph that loads compiled code."""
+    """Return the files with weights outside the graph's own, as it names them: onnxruntime before 1.24 reads
+    any path that a graph names. Raises InputError for an empty file, names that are written in another way
+    than exporters do, and a graph that loads compiled code."""
     data = path.read_bytes()
     if not data:
         raise InputError(f"{path} is empty; export or fetch it again")
@@ -309,7 +309,7 @@ class Bundle:
 
 
 def default_bundle() -> Bundle:
-    """The bundle that ships inside the package."""
+    """Return the bundle that ships inside the package."""
     return Bundle.load(MODELS / DEFAULT_BUNDLE)
 
 
@@ -468,20 +468,21 @@ def _check_file(path: Path, sha256: str, size: int) -> None:
         raise InputError(f"bundle file {path} is missing; {_AGAIN}")
     stat = path.stat()
     if stat.st_size != size:
-        raise InputError(f"bundle file {path} has {stat.st_size} bytes, its manifest says {size}; {_AGAIN}")
+        raise InputError(f"bundle file {path} has {stat.st_size} bytes, its manifest has {size}; {_AGAIN}")
     key = (str(path.resolve()), stat.st_mtime_ns, stat.st_size, sha256)
     if key in _checked:
         return
     found = file_sha256(path)
     if found != sha256:
         raise InputError(
-            f"bundle file {path} has sha256 {found[:12]}..., its manifest says {sha256[:12]}...; {_AGAIN}"
+            f"bundle file {path} has sha256 {found[:12]}..., its manifest has {sha256[:12]}...; {_AGAIN}"
         )
     _checked.add(key)
 
 
 def _locations(path: Path) -> frozenset[str]:
-    """The files that a graph reads; looked for once per process as long as the graph stays untouched."""
+    """Return the files that a graph reads; looked for once per process as long as the graph stays
+    untouched."""
     stat = path.stat()
     key = (str(path.resolve()), stat.st_mtime_ns, stat.st_size)
     if key not in _located:

@@ -149,7 +149,7 @@ def boxes_and_areas(logits: NDArray[np.float32]) -> tuple[NDArray[np.float32], N
 
 
 def _crossings(profile: NDArray[np.float32]) -> tuple[float, float]:
-    """Where a profile first and last crosses zero, in its pixels' edge coordinates."""
+    """Return where a profile first and last crosses zero, in its pixels' edge coordinates."""
     inside = np.flatnonzero(profile > 0)
     first, last = int(inside[0]), int(inside[-1])
     low, high = 0.0, float(len(profile))
@@ -223,7 +223,7 @@ class EncodedPrompt:
 
 
 def no_prompt(side: int) -> EncodedPrompt:
-    """The prompt of a tracked frame: one padding point."""
+    """Return the prompt of a tracked frame: one padding point."""
     return EncodedPrompt(
         points=np.zeros((1, 1, 2), np.float32),
         labels=np.full((1, 1), -1, np.int64),

@@ -80,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rectified",
         action="store_true",
         help="images are rectified: use P, not K and D"
-        " (default: where the topic's name says so, as image_rect)",
+        " (default: where the topic's name shows it, as image_rect)",
     )
     files.add_argument("--namespace", default="", metavar="NS", help="namespace of the result topics")
     add_rerun_argument(files)
@@ -252,7 +252,7 @@ class Replay:
         self._stamps = StampGuard()
         self._selected: dict[int, Selected] = defaultdict(Selected)
         self.tracked = self.unused = self._applied = self._refused = 0
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._skipped: dict[str, tuple[str, int]] = {}  # first and count of refusals that differ in numbers
         self._states: Counter[str] = Counter()
 
@@ -286,7 +286,7 @@ class Replay:
             self._recording.write(to_bgr(image), answers)
 
     def _follow(self, frame: Frame, selections: list[RecordedSelection]) -> Answers:
-        """The answer of each target in order of id."""
+        """Return the answer of each target in order of id."""
         size, found = (frame.image.width, frame.image.height), Answers()
         masked = self._results.with_masks or self._recording is not None
         if self._first is not None:  # given on the command line: an error ends the command
@@ -329,14 +329,14 @@ class Replay:
             self._applied += 1
 
     def _named(self, asked: int) -> int:
-        """The id that a selection or CLEAR means: with `STEERED` the steered or only target's."""
+        """Return the id that a selection or CLEAR means: with `STEERED` the steered or only target's."""
         ids, steered = self._targets.ids, self._targets.steered
         if asked != STEERED or (steered is None and len(ids) != 1):
             return asked
         return ids[0] if steered is None else steered
 
     def _selections_for(self, stamp: int, image: RecordedImage) -> list[RecordedSelection]:
-        """The newest selection of each target for this image; older and outdated ones are dropped."""
+        """Return the newest selection of each target for this image; older and outdated ones are dropped."""
         named = [s for s in self._waiting if not _is_clear(s) and _names(s, stamp, image)]
         fresh: dict[Any, RecordedSelection] = {}
         for number, selection in enumerate(named):
@@ -382,8 +382,8 @@ class Replay:
             return None
 
     def _warn_once(self, line: str) -> None:
-        if line not in self._told:
-            self._told.add(line)
+        if line not in self._reported:
+            self._reported.add(line)
             _warn(line)
 
     def _refuse(self, selection: RecordedSelection, reason: str) -> None:

@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def read_selection(args: argparse.Namespace) -> tuple[Selection | None, NDArray[np.uint8] | None]:
-    """The selection, None to clear, and the mask, where one is given in place of box or points. Raises
+    """Return the selection, None to clear, and the mask, where one is given in place of box or points. Raises
     InputError: not one target, bad numbers, unreadable mask."""
     given = [f"--{name}" for name in ("box", "point", "mask", "clear") if getattr(args, name)]
     if len(given) != 1:

@@ -50,7 +50,8 @@ class Int8Cost:
 
 
 def cost_of_int8(bundle: Bundle, clip: CalibrationClip, folders: list[Path], quiet: bool) -> Int8Cost:
-    """One pass over every sequence in ``folders`` with the default policy, before and after quantisation."""
+    """Return one pass over every sequence in ``folders`` with the default policy, before and after
+    quantisation."""
     sequences = [sequence for folder in folders for sequence in find_sequences(folder)]
     total = 2 * sum(len(sequence) for sequence in sequences)
     with (

@@ -93,7 +93,7 @@ def find_sequences(folder: str | Path) -> list[Sequence]:
 
 
 def folders_read(folder: Path) -> list[Path]:
-    """The folders whose files `find_sequences` reads: ``folder``, or the sequences in it."""
+    """Return the folders whose files `find_sequences` reads: ``folder``, or the sequences in it."""
 
     def is_read(one: Path) -> bool:
         return any((one / mark).exists() for mark in MARKS) or bool(image_files(one))
@@ -102,7 +102,7 @@ def folders_read(folder: Path) -> list[Path]:
 
 
 def _is_sequence(path: Path) -> bool:
-    """Whether this may be the folder of a sequence; archives of macOS have copies of all names."""
+    """Return whether this may be the folder of a sequence; archives of macOS have copies of all names."""
     return path.is_dir() and path.name != "__MACOSX" and not path.name.startswith("._")
 
 
@@ -181,8 +181,8 @@ def boxes_by_frame(path: Path) -> NDArray[np.float64]:
 
 
 def table_lines(path: Path) -> list[str]:
-    """The lines of a text file in UTF-8 or, with a byte order mark, UTF-16, as spreadsheets write them.
-    Raises InputError where it is neither."""
+    """Return the lines of a text file in UTF-8 or, with a byte order mark, UTF-16, as spreadsheets write
+    them. Raises InputError where it is neither."""
     data = path.read_bytes()
     encoding = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
     try:
@@ -251,11 +251,11 @@ def read_boxes(path: Path) -> NDArray[np.float64]:
     """
     rows = []
     for number, line in enumerate(table_lines(path), start=1):
-        words = [word for word in re.split(r"[,;\s]+", line.strip()) if word]
-        if not words:
+        numbers = [number for number in re.split(r"[,;\s]+", line.strip()) if number]
+        if not numbers:
             continue
         try:
-            row = [float(word) for word in words]
+            row = [float(number) for number in numbers]
         except ValueError:
             row = []
         if len(row) != 4:

@@ -164,7 +164,7 @@ class Graph:
             topic_name=topic,
             close=lambda: self.topics.remove(topic),
             look=lambda: None,
-            hears=self.has_images,
+            is_receiving=self.has_images,
             explain=lambda have_come=False: "why",
         )
 

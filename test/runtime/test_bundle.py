@@ -262,10 +262,10 @@ def unchanged(manifest: Manifest) -> None:
     ("change", "said"),
     [
         (None, r"bundle file .*mask_decoder\.onnx is missing; export or fetch it again"),
-        (lambda content: content[:1000], r"onnx has 1000 bytes, its manifest says \d+; export or fetch"),
+        (lambda content: content[:1000], r"onnx has 1000 bytes, its manifest has \d+; export or fetch"),
         (
             lambda content: content[:-1] + bytes([content[-1] ^ 1]),
-            r"has sha256 [0-9a-f]{12}\.\.\., its manifest says [0-9a-f]{12}",
+            r"has sha256 [0-9a-f]{12}\.\.\., its manifest has [0-9a-f]{12}",
         ),
     ],
     ids=["missing", "truncated", "changed"],
@@ -298,7 +298,7 @@ def test_a_file_is_read_for_its_hash_once(spoiled: Spoil, monkeypatch: pytest.Mo
     manifest = json.loads((folder / "bundle.json").read_text())
     manifest["files"]["mask_decoder.onnx"]["sha256"] = "0" * 64
     (folder / "bundle.json").write_text(json.dumps(manifest))
-    with pytest.raises(InputError, match="its manifest says 000000000000"):
+    with pytest.raises(InputError, match="its manifest has 000000000000"):
         Bundle.load(folder)
 
 

@@ -142,7 +142,7 @@ class TestWhatIsRefused:
             manifest["graphs"]["memory_encoder"]["file"] = "image_encoder.onnx"
 
         graphs = OrtGraphs(Bundle.load(spoiled(swap)), "cuda", STREAM, ort=fake)
-        with pytest.raises(InputError, match=r"image_encoder\.onnx has inputs image; the bundle says"):
+        with pytest.raises(InputError, match=r"image_encoder\.onnx has inputs image; the bundle declares"):
             graphs.open("memory_encoder")
 
 

@@ -32,6 +32,7 @@ from efftam_ros.core.policies.drawn_box import (
     size_overlap,
 )
 from efftam_ros.core.policies.search import CandidateTrack, Detection
+from efftam_ros.core.reasons import NO_REASON, Reason, ReasonCode
 from efftam_ros.core.selection import whole
 from efftam_ros.core.types import MISSED, Candidates, FoundPoints, Motion, PipelineSpec, TrackState
 
@@ -78,7 +79,7 @@ class TargetModel:
         self.least_llr = max(0.0, median(self._confirmed_llrs) - RETURN_MARGIN)
 
     def resize(self, area_factor: float) -> None:
-        """The images' area changed by this factor."""
+        """Scale what is known in pixels: the images' area changed by this factor."""
         for areas in (self._areas, self._confirmed_areas):
             known = [area_factor * area for area in areas]
             areas.clear()
@@ -140,7 +141,7 @@ class MaskScale:
             self.is_settled = len(self._fits) == SCALE_FRAMES
 
     def favour(self, candidates: Candidates) -> Sequence[float]:
-        """What is added to each candidate's predicted IoU, at least 0."""
+        """Return what is added to each candidate's predicted IoU, at least 0."""
         count = len(candidates.ious)
         if self._drawn is None or count == 1:
             return [0.0] * count
@@ -256,7 +257,7 @@ class DefaultPolicy(Policy):
 
     def begin(self, candidates: Candidates, context: FrameContext) -> Choice:
         self._scale = MaskScale(context.drawn, context.size)
-        # The operator says that the target is here: presence does not overrule a selection.
+        # The operator selected the target here: presence does not overrule a selection.
         index = whole(candidates) if context.drawn is None else best_quality(candidates)
         return accept_if_visible(candidates, index, present=True)
 
@@ -268,17 +269,17 @@ class DefaultPolicy(Policy):
             return Choice(best_quality(candidates), False, None, absence_reason(candidates))
         ranked = self._ranked(candidates, context.expected)
         if not ranked:
-            return Choice(best_quality(candidates), False, None, "every mask is empty")
-        reason = None
+            return Choice(best_quality(candidates), False, None, ReasonCode.EMPTY_MASK.reason())
+        reason = NO_REASON
         for seen in ranked:
             refusal = self._refusal(seen, candidates, context)
-            if refusal is None:
+            if not refusal:
                 partial = context.is_confirmed and self._share(seen.area) < self.MOVING_SHARE
                 return Choice(seen.index, True, seen.box, motion_iou=seen.overlap, partial=partial)
             reason = reason or refusal
         context.search.begin(context.size, context.motion)
         self._observe(candidates, context)
-        return Choice(ranked[0].index, True, None, reason or "", ranked[0].overlap)
+        return Choice(ranked[0].index, True, None, reason, ranked[0].overlap)
 
     def _choose_return(self, candidates: Candidates, context: FrameContext) -> Choice:
         """Judge a frame whose predecessors missed the target."""
@@ -295,13 +296,13 @@ class DefaultPolicy(Policy):
         accepted = search.accepted
         found = [seen for seen in clear if accepted is not None and _is_same(accepted, seen.box)]
         if found:
-            seen, reason = found[0], "the target was found again"
+            seen, reason = found[0], ReasonCode.FOUND_AGAIN.reason()
             return Choice(seen.index, True, seen.box, reason, seen.overlap, jumped=True)
-        reason = "not sure of what is seen" if ranked else absence_reason(candidates)
-        if present and not ranked:
-            reason = "every mask is empty"
-        index = ranked[0].index if ranked else best_quality(candidates)
-        return Choice(index, present, None, f"{reason}; {search.summary}")
+        if ranked:
+            reason = ReasonCode.UNSURE_RETURN.reason(search=search.summary)
+            return Choice(ranked[0].index, present, None, reason)
+        lack = ReasonCode.EMPTY_MASK.reason() if present else absence_reason(candidates)
+        return Choice(best_quality(candidates), present, None, lack.with_detail(search.summary))
 
     def _observe(self, candidates: Candidates, context: FrameContext) -> None:
         """Add what the frame's own view shows to the search."""
@@ -310,7 +311,7 @@ class DefaultPolicy(Policy):
         context.search.observe(context.frame.stamp_ns, [(context.view, found)])
 
     def _is_near(self, box: Box, context: FrameContext) -> bool:
-        """Whether a target that was missed only shortly (COASTING) may be here."""
+        """Return whether a target that was missed only shortly (COASTING) may be here."""
         if context.motion is None or context.confirmed_ns is None or context.state is TrackState.LOST:
             return False
         reach = self.STRAY + self.STRAY_PER_S * (context.frame.stamp_ns - context.confirmed_ns) * 1e-9
@@ -319,20 +320,20 @@ class DefaultPolicy(Policy):
         expected = Box.from_centre(x, y, predicted.width, predicted.height)
         return _distance(box, expected) <= reach * max(expected.size, 1.0)
 
-    def _refusal(self, seen: VisibleCandidate, candidates: Candidates, context: FrameContext) -> str | None:
-        """Why a candidate is not the target that was seen just before; None when it is accepted."""
+    def _refusal(self, seen: VisibleCandidate, candidates: Candidates, context: FrameContext) -> Reason:
+        """Return why a candidate is not the target that was seen just before; empty when it is accepted."""
         config, model, motion = self.config, self._model, context.motion
         if motion is not None and seen.overlap < config.gate_iou:
             distance = motion.mahalanobis(seen.box, seen.quality)
             is_possible = self._is_still(seen.box, context) or self._has_jumped(seen, motion.box, context)
             if distance > config.gate_mahalanobis and not is_possible:
-                return "seen where it cannot be: too far from where its motion leads (gate_mahalanobis)"
+                return ReasonCode.MOTION_GATE.reason(distance=distance, limit=config.gate_mahalanobis)
         least = self.SEEN_SHARE * model.usual_quality
         if seen.quality < least:
-            return "seen unclearly"
+            return ReasonCode.UNCLEAR.reason(quality=seen.quality, least=least)
         is_sure = candidates.presence_logit > self.SURE_PRESENCE
         if not context.is_confirmed and not self._llr(seen, candidates, context.looks) > 0.0:
-            return "seen too unlike the target for a return"
+            return ReasonCode.UNLIKE_RETURN.reason()
         if have_ended(context.points, seen.box):
             self._doubted = DOUBTED_FRAMES + 1
         if context.is_confirmed and self._doubted and not is_sure:
@@ -340,18 +341,18 @@ class DefaultPolicy(Policy):
             deficit = context.looks.deficit(seen.box)
             llr, least = model.llr(None, seen.quality, candidates.presence_logit, deficit), model.least_llr
             if not llr > least:
-                return "the points followed have ended, and what is seen is unlike the target"
-        return None
+                return ReasonCode.POINTS_LOST.reason()
+        return NO_REASON
 
     def _is_still(self, box: Box, context: FrameContext) -> bool:
-        """Whether a candidate lies where the target was in the image just before."""
+        """Return whether a candidate lies where the target was in the image just before."""
         seen = context.search.last_seen
         if seen is None or not 0 <= (context.frame.stamp_ns - seen.stamp_ns) * 1e-9 <= self.STILL_S:
             return False
         return iou(box, seen.box) >= self.config.gate_iou
 
     def _has_jumped(self, seen: VisibleCandidate, predicted: Box, context: FrameContext) -> bool:
-        """Whether a candidate that is seen as clearly as the target may be it after a jerk."""
+        """Return whether a candidate that is seen as clearly as the target may be it after a jerk."""
         if not context.is_confirmed or context.confirmed_ns is None:
             return False
         reach = min(self.STRAY, self.JUMP_PER_S * (context.frame.stamp_ns - context.confirmed_ns) * 1e-9)
@@ -359,7 +360,7 @@ class DefaultPolicy(Policy):
         return is_clear and _distance(seen.box, predicted) <= reach * max(predicted.size, 1.0)
 
     def _share(self, area: float) -> float:
-        """An area as a share of the target's usual one; 1 while that is unknown."""
+        """Return an area as a share of the target's usual one; 1 while that is unknown."""
         usual = self._model.usual_area
         return 1.0 if usual is None else area / usual
 
@@ -368,7 +369,7 @@ class DefaultPolicy(Policy):
         return seen_llr + LIKENESS * looks.lead(seen.box)
 
     def _is_sure(self, seen: VisibleCandidate, candidates: Candidates, looks: Looks) -> bool:
-        """Whether one image is enough where the target is expected."""
+        """Return whether one image is enough where the target is expected."""
         usual_lead = 0.0 if math.isnan(looks.likeness(seen.box)) else USUAL_DROP
         return self._llr(seen, candidates, looks) > self._model.least_llr + LIKENESS * usual_lead
 
@@ -383,7 +384,7 @@ class DefaultPolicy(Policy):
         ]
 
     def _objects(self, candidates: Candidates) -> list[VisibleCandidate]:
-        """What a window shows, best first; of candidates that overlap only the best."""
+        """Return what a window shows, best first; of candidates that overlap only the best."""
         if not candidates.is_finite or candidates.presence < self.LEAST_PRESENCE:
             return []
         found: list[VisibleCandidate] = []
@@ -393,7 +394,7 @@ class DefaultPolicy(Policy):
         return found
 
     def _ranked(self, candidates: Candidates, expected: Motion | None) -> list[VisibleCandidate]:
-        """The non-empty candidates, best first."""
+        """Return the non-empty candidates, best first."""
         found = []
         favours = self._scale.favour(candidates) if self._scale.is_used else [0.0] * len(candidates.ious)
         for index, box in candidates.visible:
@@ -421,8 +422,8 @@ class DefaultPolicy(Policy):
 
 
 def have_ended(points: FoundPoints, box: Box) -> bool:
-    """Whether hardly any of the points followed on the target lies in this box of the present image; False
-    where there were too few points."""
+    """Return whether hardly any of the points followed on the target lies in this box of the present image;
+    False where there were too few points."""
     if points.earlier_count < LEAST_POINTS:
         return False
     x, y = points.positions[:, 0] - box.x, points.positions[:, 1] - box.y
@@ -436,5 +437,5 @@ def _distance(box: Box, expected: Box) -> float:
 
 
 def _is_same(track: CandidateTrack, box: Box) -> bool:
-    """Whether a candidate track and a candidate's box are the same object."""
+    """Return whether a candidate track and a candidate's box are the same object."""
     return math.hypot(box.cx - track.box.cx, box.cy - track.box.cy) < max(track.box.size, box.size) / 2

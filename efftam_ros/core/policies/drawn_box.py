@@ -7,7 +7,7 @@ with a `BoxHead` also gives the edges at two other levels of the logits: `Placed
 drawn box.
 
 For a network without one: even the right mask of a target of a few pixels covers only its most salient part,
-so that its box is too small; `DrawnExtent` enlarges it as the drawn box says. Boxes around targets of
+so that its box is too small; `DrawnExtent` enlarges it to fit the drawn box. Boxes around targets of
 `LARGEST_PX` and more are often drawn roughly. The mask that the network finds in such a box is not as rough:
 `PromptedExtent` continues that one's extent."""
 
@@ -57,7 +57,7 @@ def size_overlap(a: Box, b: Box) -> float:
 
 
 def is_inside(box: Box, image_size: tuple[int, int]) -> bool:
-    """Whether a box is clear of the image's border."""
+    """Return whether a box is clear of the image's border."""
     margin = BORDER * max(image_size)
     left, top, right, bottom = box.edges()
     return min(left, top, image_size[0] - right, image_size[1] - bottom) > margin
@@ -80,13 +80,15 @@ class TargetExtent:
         estimated: Box,
         image_size: tuple[int, int],
     ) -> tuple[int, Box]:
-        """The candidate whose mask is published, and the target's box. Candidate ``index``, which has the box
-        ``followed``, is followed; the motion filter has the box ``estimated`` after this frame.
-        ``image_size``: width, height px."""
+        """Return the candidate whose mask is published, and the target's box.
+
+        Candidate ``index``, which has the box ``followed``, is followed; the motion filter has the box
+        ``estimated`` after this frame. ``image_size``: width, height px.
+        """
         return index, followed
 
     def grown_motion(self, motion: Motion) -> Motion:
-        """The target's motion, given that of the motion filter."""
+        """Return the target's motion, given that of the motion filter."""
         return motion
 
 
@@ -125,7 +127,7 @@ class DrawnExtent(TargetExtent):
         return index, self.grown(followed)
 
     def grown(self, box: Box) -> Box:
-        """The target's box, given the box of its mask; both have the same centre."""
+        """Return the target's box, given the box of its mask; both have the same centre."""
         if self.factors == (1.0, 1.0):
             return box
         return Box.from_centre(box.cx, box.cy, self.factors[0] * box.width, self.factors[1] * box.height)
@@ -181,7 +183,8 @@ class PromptedExtent(TargetExtent):
         return number, box
 
     def _continuing(self, candidates: Candidates, index: int, followed: Box) -> int:
-        """The candidate that continues the prompted extent; ``index`` where none does so clearly better."""
+        """Return the candidate that continues the prompted extent; ``index`` where none does so clearly
+        better."""
         fits = [fit for fit in self._fits if len(fit) == len(candidates)]
         if not fits:
             return index
@@ -225,8 +228,10 @@ class EdgeCues:
         self.is_settled = len(self._log_ratios) == EXTENT_FRAMES
 
     def way(self, boxes: Edges, size: Edges) -> Edges:
-        """How far outwards of a mask's edges they are at the target's own levels, [4]. ``boxes``: of the mask
-        at `LEVELS`, [3, 4] px; ``size``: its `sides`."""
+        """Return how far outwards of a mask's edges they are at the target's own levels, [4].
+
+        ``boxes``: of the mask at `LEVELS`, [3, 4] px; ``size``: its `sides`.
+        """
         level = np.array(2 * self.levels)
         other = np.where(level < 0, boxes[0], boxes[2])
         way = np.abs(level) * (other - boxes[1]) * OUTWARD / size
@@ -284,8 +289,8 @@ class PlacedExtent(TargetExtent):
 def make_extent(
     head: BoxHead | None, drawn: Box | None, prompted: Box | None, image_size: tuple[int, int]
 ) -> TargetExtent:
-    """The extent for a target that was ``drawn`` (px, None: not drawn) and whose mask on that image has the
-    box ``prompted`` (None: the network saw nothing). ``head``: of the network, None if it has none."""
+    """Return the extent for a target that was ``drawn`` (px, None: not drawn) and whose mask on that image
+    has the box ``prompted`` (None: the network saw nothing). ``head``: of the network, None if it has none."""
     if drawn is None:
         return TargetExtent()
     if head is not None:

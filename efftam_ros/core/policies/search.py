@@ -160,11 +160,11 @@ class Sweep:
         return len(self._centres)
 
     def fits(self, image_size: tuple[int, int], extent_px: float) -> bool:
-        """Whether its tiles suit a window of about this side in images of this size."""
+        """Return whether its tiles suit a window of about this side in images of this size."""
         return self.image_size == image_size and abs(extent_px / self._followed_px - 1) <= RESIZED
 
     def next(self, count: int, prior: PositionPrior | None) -> list[View]:
-        """The next windows, at most ``count``."""
+        """Return the next windows, at most ``count``."""
         likely: NDArray[np.float64] = np.zeros(len(self))
         if prior is not None:
             likely = prior.relative_log_density(self._centres, self.image_size)
@@ -269,7 +269,7 @@ class CandidateTrack:
         self.prior = log_odds - held * max(log_odds - first, 0.0)
 
     def is_forgotten(self, stamp_ns: int) -> bool:
-        """Whether it was not detected for too long, at this stamp."""
+        """Return whether it was not detected for too long, at this stamp."""
         return self.seen_ns is None or (stamp_ns - self.seen_ns) * 1e-9 > FORGET_S
 
     def forget_sight(self) -> None:
@@ -277,7 +277,7 @@ class CandidateTrack:
         self._in_sight = None
 
     def is_within(self, view: View) -> bool:
-        """Whether it lies well inside a window."""
+        """Return whether it lies well inside a window."""
         (width, height), box = view.extent, self.box
         x, y = (box.cx - view.x) / width, (box.cy - view.y) / height
         margin = (1 - INNER_SHARE) / 2
@@ -285,7 +285,7 @@ class CandidateTrack:
 
 
 def _match(box: Box, tracks: Sequence[CandidateTrack]) -> CandidateTrack | None:
-    """The nearest track to which a detection's box may belong."""
+    """Return the nearest track to which a detection's box may belong."""
     best, least = None, math.inf
     for track in tracks:
         other = track.box
@@ -348,7 +348,7 @@ class Reacquisition:
             self.prior = PositionPrior(now.stamp_ns, now.box, now.velocity)
 
     def resize(self, matrix: Matrix) -> None:
-        """The images' size changed: ``matrix`` maps old pixels to new ones."""
+        """Scale what is known in pixels: the images' size changed. ``matrix`` maps old pixels to new ones."""
         self.stop()
         if self.last_seen is not None:
             vx, vy = (matrix[:2, :2] @ self.last_seen.velocity).tolist()
@@ -372,15 +372,15 @@ class Reacquisition:
             track.motion.follow_camera(matrix)
 
     def compares(self, stamp_ns: int) -> bool:
-        """Whether it is time to compare the image with the kept one."""
+        """Return whether it is time to compare the image with the kept one."""
         if self._compared_ns is not None and 0 <= stamp_ns - self._compared_ns < RECOGNITION_NS:
             return False
         self._compared_ns = stamp_ns
         return True
 
     def recognise_place(self, matrix: Matrix, stamp_ns: int) -> None:
-        """The scene was recognised; ``matrix``: the camera's motion from the image of the last confirmed
-        frame to that of ``stamp_ns``."""
+        """Use that the scene was recognised. ``matrix``: the camera's motion from the image of the last
+        confirmed frame to that of ``stamp_ns``."""
         if self.last_seen is None:
             return
         self._is_motion_known = True
@@ -396,8 +396,8 @@ class Reacquisition:
                 track.forget_sight()
 
     def expected(self, stamp_ns: int) -> tuple[float, float] | None:
-        """Where the target is on the ground, px, if the place was recognised in this image or shortly before;
-        else None."""
+        """Return where the target is on the ground, px, if the place was recognised in this image or shortly
+        before; else None."""
         if self.prior is None or self._recognised_ns is None:
             return None
         if not 0 <= stamp_ns - self._recognised_ns <= RECOGNISED_NS:
@@ -408,8 +408,8 @@ class Reacquisition:
     def windows(
         self, stamp_ns: int, image_size: tuple[int, int], extent_px: float, side: int, budget: int
     ) -> list[View]:
-        """The windows to search in this image: at the expected position, at the second-best track, and the
-        next ones of the sweep; ``budget`` in all. ``extent_px``: side of the window that would follow the
+        """Return the windows to search in this image: at the expected position, at the second-best track, and
+        the next ones of the sweep; ``budget`` in all. ``extent_px``: side of the window that would follow the
         target."""
         sweep, views = self._swept(image_size, extent_px, side), []
         if self.prior is not None:
@@ -426,7 +426,7 @@ class Reacquisition:
         return views
 
     def view(self, image_size: tuple[int, int], extent_px: float, side: int) -> View:
-        """The frame's own view: at the best track, else the next window of the sweep."""
+        """Return the frame's own view: at the best track, else the next window of the sweep."""
         promising = self._promising
         if promising:
             box = promising[0].box

@@ -17,8 +17,8 @@ LARGEST_STAMP_NS = 2**31 * 1_000_000_000 - 1
 
 
 def camera_of(message: Any) -> CameraModel:
-    """From a sensor_msgs/CameraInfo, by its K. One that is no calibration is none; the tracker tells it. The
-    distortion is not used, so that an unknown model does not matter."""
+    """Read the camera model from a sensor_msgs/CameraInfo, by its K. None when it holds no calibration; the
+    tracker logs that. The distortion is not used, so that an unknown model does not matter."""
     try:
         return camera_model(message, with_distortion=False)
     except InputError:

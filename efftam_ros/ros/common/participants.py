@@ -1,4 +1,4 @@
-"""Which DDS participant a node becomes: with Fast DDS none whose number a killed process had.
+"""Chooses the DDS participant that a node becomes: with Fast DDS none whose number a killed process had.
 
 Others may go on sending to the memory of the killed process, and the new one then gets nothing from them.
 """
@@ -20,7 +20,7 @@ RENEWED = "EFFTAM_RENEWED"
 
 
 def may_renew() -> bool:
-    """Whether another number is worth a try: once, and where the middleware has numbers."""
+    """Return whether another number is worth a try: once, and where the middleware has numbers."""
     return RENEWED not in os.environ and middleware().startswith(FAST_DDS)
 
 

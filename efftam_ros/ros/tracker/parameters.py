@@ -48,7 +48,7 @@ class NodeConfig(PipelineConfig):
     rectified: bool = setting(
         False,
         "images are rectified: use P of camera_info and no distortion; so are those of a topic whose name"
-        " says it, such as image_rect",
+        " shows it, such as image_rect",
     )
     image_timeout: float = setting(
         0.25,

@@ -22,7 +22,7 @@ from efftam_ros.runtime.preprocess import EncodedPrompt
 
 VIEWS, PLAN, DECISION = "views", "plan", "decision"
 TRACKING, PROMPTED = "tracking", "prompted"
-"""Whose prompt tensors: what tracked frames are decoded with, made once, and the last prompted frame's."""
+"""Prompt tensors: those that tracked frames are decoded with, made once, and the last prompted frame's."""
 OUTPUTS = ("masks", "candidate_pointers")
 """Of the decoder: what the memory encoder and masks are made from."""
 DECISION_BYTES = 16
@@ -45,7 +45,7 @@ class Parameters:
             offset += aligned(nbytes)
 
     def view(self, name: str) -> NDArray[np.uint8]:
-        """The bytes of a block on the host; they must not change while a copy is on its way."""
+        """Return the bytes of a block on the host; they must not change while a copy is on its way."""
         return self._views[name]
 
     def pointer(self, name: str, offset: int = 0) -> int:

@@ -94,8 +94,8 @@ class _Memory(BoundGraph):
             for maps, pointers in zip(self.maps[:, None], self.pointers[:, None], strict=True)
         ]
         """Outputs of the memory encoder, by slot."""
-        # What is attended to lies side by side: one tensor per number of memories, because creating them
-        # takes time in every frame.
+        # The attended memories lie side by side: one tensor per number of memories, because creating tensors
+        # in every frame takes time.
         copies = np.zeros_like(self.maps), np.zeros_like(self.pointers), np.zeros(count, np.int64)
         self._maps_of, self._pointers_of, self._rows_of = (
             [SharedArray(array[:n]) for n in range(count + 1)] for array in copies
@@ -209,7 +209,7 @@ class OrtPipeline(FrameState):
     def __init__(self, bundle: Bundle, threads: int = 0, max_targets: int = 1) -> None:
         """Open the bundle's graphs. ``threads``: per graph, and of targets that are computed at once; 0 for
         `default_threads`. Raises InputError when a graph can't be loaded or has other tensors than the bundle
-        says."""
+        declares."""
         super().__init__(bundle.spec, max_targets)
         threads = threads or default_threads()
         self._no_prompt = no_prompt(bundle.spec.image_side)
@@ -337,7 +337,7 @@ def _open(bundle: Bundle, name: str, threads: int) -> Any:
 
 
 def default_threads() -> int:
-    """One thread per physical core that this process may use, at most four."""
+    """Return one thread per physical core that this process may use, at most four."""
     try:
         usable = os.sched_getaffinity(0)
     except AttributeError:  # not on macOS
@@ -357,7 +357,8 @@ def set_threads(options: Any, threads: int, version: str) -> None:
 
 
 def _siblings(cpu: int) -> str:
-    """The logical CPUs that share a core with this one; the CPU alone where the system does not say."""
+    """Return the logical CPUs that share a core with this one; this CPU alone where the system does not
+    report it."""
     try:
         return (_TOPOLOGY / f"cpu{cpu}" / "topology" / "thread_siblings_list").read_text().strip()
     except OSError:

@@ -106,7 +106,7 @@ def _require_replaceable(out: Path) -> None:
 
 @contextmanager
 def _replacing(out: Path) -> Iterator[Path]:
-    """A temporary folder beside ``out``, which it replaces when the block succeeds."""
+    """Yield a temporary folder beside ``out``, which it replaces when the block succeeds."""
     out = out.absolute()
     out.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-", suffix=".partial", dir=out.parent))

@@ -45,7 +45,7 @@ class ExportGraph:
 
 
 def build_graphs(network: Network) -> Iterator[ExportGraph]:
-    """The graphs of ``network`` in the order of a frame."""
+    """Yield the graphs of ``network`` in the order of a frame."""
     sizes, rows = _sizes(network), torch.arange(network.spec.temporal_rows)
     functions: dict[str, Function] = {
         "image_encoder": lambda network, given: network.encode_image(**given),
@@ -106,7 +106,8 @@ def _tables(name: str, spec: NetworkSpec) -> Iterator[Shapes]:
 
 
 def _sizes(network: Network) -> dict[str, int]:
-    """Of the axes that are not dynamic; "t", the number of prompt tokens, is among them in some families."""
+    """Return the sizes of the axes that are not dynamic; "t", the number of prompt tokens, is among them in
+    some families."""
     spec, grid = network.spec, network.spec.grid
     sizes = {"S": spec.side, "G": grid, "2G": 2 * grid, "4G": 4 * grid, "N": grid * grid, "C": spec.channels}
     sizes |= {"M": spec.memory_channels, "R": spec.temporal_rows, "K": key_count(spec)}

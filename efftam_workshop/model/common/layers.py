@@ -42,8 +42,8 @@ class MLP(nn.Module):
 def dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, head_size: int, bias: Tensor | None = None
 ) -> Tensor:
-    """softmax(q k^T / sqrt(head size) + bias) v over [B, heads, tokens, head size]; ``bias`` broadcasts to
-    the logits.
+    """Compute softmax(q k^T / sqrt(head size) + bias) v over [B, heads, tokens, head size]; ``bias``
+    broadcasts to the logits.
 
     The query is scaled before the product, because unscaled logits would overflow in FP16. In export the two
     products and the softmax are separate operators (the exporter of the fused operator would also scale the

@@ -116,7 +116,7 @@ class Network(nn.Module):
     def encode_map(
         self, features: Tensor, logits: Tensor, is_prompted: Tensor, prompt_raster: Tensor | None
     ) -> Tensor:
-        """The memory map [1,N,M] of mask logits in which an absent target is already blanked."""
+        """Return the memory map [1,N,M] of mask logits in which an absent target is already blanked."""
 
     @property
     @abstractmethod
