@@ -289,8 +289,11 @@ class PlacedExtent(TargetExtent):
 def make_extent(
     head: BoxHead | None, drawn: Box | None, prompted: Box | None, image_size: tuple[int, int]
 ) -> TargetExtent:
-    """Return the extent for a target that was ``drawn`` (px, None: not drawn) and whose mask on that image
-    has the box ``prompted`` (None: the network saw nothing). ``head``: of the network, None if it has none."""
+    """Return the extent of the published box.
+
+    ``drawn``: the box that selected the target, px, None where it was not drawn; ``prompted``: box of the
+    mask on that image, None where the network saw nothing; ``head``: of the network, None if it has none.
+    """
     if drawn is None:
         return TargetExtent()
     if head is not None:
