@@ -289,9 +289,11 @@ class IdlePipeline(DevicePipeline):
         super().__init__(bundle, cuda, FACTS, stream, _IdleGraphs(stream.handle, clock, seconds, alone))
         self.now_ms = lambda: 1e3 * clock.now()
         self.idle_ms = lambda: 1e3 * clock.idle_s[stream.handle]
-        boxes, areas, ious, presence = self._tensors.answer_views[0]
+        boxes, areas, ious, presence, *levels = self._tensors.answer_views[0]
         side = self.spec.image_side
         boxes[:] = np.array([0.4, 0.4, 0.6, 0.6]) * side + np.arange(4)[:, None]
+        for level in levels:
+            level[:] = boxes[:, None]
         areas[:] = 0.03 * side**2
         ious[:], presence[:] = (0.8, 0.9, 0.85, 0.7), 8.0
         self.arrive: Callable[[], None] = lambda: None

@@ -38,7 +38,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
 from efftam_ros.images.camera import open_source
-from efftam_ros.messages.positions import Cause, HeightSource, PositionReport
+from efftam_ros.messages.positions import HeightSource, PositionReport
 from efftam_ros.messages.reports import BoxReport, MotionReport, Selection
 from efftam_ros.tools.demo import CLIP
 
@@ -271,7 +271,6 @@ def _position(east: float, north: float) -> PositionReport:
         selection=1,
         state=TrackState.TRACKING,
         valid=True,
-        cause=Cause.NO_CAUSE,
         latitude=47.4,
         longitude=8.55,
         altitude=431.0,

@@ -14,12 +14,13 @@ Vector = tuple[float, float, float]
 
 
 def wrapped(angle: float) -> float:
-    """The same angle in [-pi, pi]."""
+    """Return the same angle in [-pi, pi]."""
     return math.remainder(angle, 2 * math.pi)
 
 
 def normalised(q: Quaternion) -> Quaternion | None:
-    """The unit quaternion, None when ``q`` is no rotation (not finite, or its length is not near 1)."""
+    """Return the unit quaternion, None when ``q`` is no rotation (not finite, or its length is not near
+    1)."""
     length = math.sqrt(sum(v * v for v in q))
     if not 0.9 < length < 1.1:
         return None
@@ -27,7 +28,7 @@ def normalised(q: Quaternion) -> Quaternion | None:
 
 
 def rotated(q: Quaternion, v: Vector) -> Vector:
-    """``v`` of the turned frame, in the frame that ``q`` turns from."""
+    """Transform ``v`` from the turned frame to the frame that ``q`` turns from."""
     w, x, y, z = q
     # v + 2 w (u x v) + 2 u x (u x v), with u = (x, y, z)
     a = (y * v[2] - z * v[1], z * v[0] - x * v[2], x * v[1] - y * v[0])
@@ -51,7 +52,7 @@ def target_direction(q: Quaternion, azimuth: float, elevation: float) -> tuple[f
 
 
 def ray_of(azimuth: float, elevation: float) -> Vector:
-    """The unit vector of a bearing, in the camera's forward-right-down axes."""
+    """Return the unit vector of a bearing, in the camera's forward-right-down axes."""
     flat = math.cos(elevation)
     return flat * math.cos(azimuth), flat * math.sin(azimuth), math.sin(elevation)
 
@@ -62,15 +63,16 @@ def bearing_of(ray: Vector) -> tuple[float, float]:
 
 
 def unrolled(azimuth: float, elevation: float, roll: float) -> tuple[float, float]:
-    """A bearing seen by a camera that is rolled clockwise, seen from behind, as one that is not would see
-    it."""
+    """Return the bearing that an upright camera would see, from that of a camera rolled clockwise, seen from
+    behind."""
     forward, right, down = ray_of(azimuth, elevation)
     c, s = math.cos(roll), math.sin(roll)
     return bearing_of((forward, right * c - down * s, right * s + down * c))
 
 
 def interpolated(a: Quaternion, b: Quaternion, share: float) -> Quaternion:
-    """The rotation ``share`` of the way from ``a`` to ``b`` at constant rate; beyond 0..1 it goes on."""
+    """Return the rotation ``share`` of the way from ``a`` to ``b`` at constant rate; beyond 0..1 it goes
+    on."""
     dot = sum(p * q for p, q in zip(a, b, strict=True))
     if dot < 0.0:
         b, dot = (-b[0], -b[1], -b[2], -b[3]), -dot
@@ -98,7 +100,7 @@ def product(a: Quaternion, b: Quaternion) -> Quaternion:
 
 
 def from_angles(roll: float, pitch: float, yaw: float) -> Quaternion:
-    """The rotation by yaw, then pitch, then roll (z-y'-x''), rad."""
+    """Return the rotation by yaw, then pitch, then roll (z-y'-x''), rad."""
     cr, sr = math.cos(roll / 2), math.sin(roll / 2)
     cp, sp = math.cos(pitch / 2), math.sin(pitch / 2)
     cy, sy = math.cos(yaw / 2), math.sin(yaw / 2)
@@ -111,7 +113,8 @@ def from_angles(roll: float, pitch: float, yaw: float) -> Quaternion:
 
 
 def turn_between(before: Quaternion, after: Quaternion, dt_s: float) -> Vector:
-    """The angular velocity, rad/s, in the frame that both turn into, which makes ``after`` of ``before``."""
+    """Return the angular velocity, rad/s, in the frame that both turn into, which makes ``after`` of
+    ``before``."""
     w, x, y, z = product(after, (before[0], -before[1], -before[2], -before[3]))
     if w < 0.0:
         w, x, y, z = -w, -x, -y, -z

@@ -81,7 +81,7 @@ class GimbalHistory(_History[AttitudeSample]):
         return True
 
     def at(self, stamp_ns: int) -> Quaternion | None:
-        """The attitude at a stamp, None where it is not known."""
+        """Return the attitude at a stamp, None where it is not known."""
         found = self._around(stamp_ns)
         return None if found is None else interpolated(found[0].q, found[1].q, found[2])
 
@@ -100,7 +100,7 @@ class VehicleHistory(_History[VehicleSample]):
         return True
 
     def at(self, stamp_ns: int) -> float | None:
-        """The heading at a stamp, rad, None where it is not known."""
+        """Return the heading at a stamp, rad, None where it is not known."""
         newest = self.newest
         if newest is not None and 0 <= stamp_ns - newest.stamp_ns <= BRIDGED_NS:
             return wrapped(newest.yaw + newest.yaw_rate * (stamp_ns - newest.stamp_ns) / NS)
@@ -111,7 +111,7 @@ class VehicleHistory(_History[VehicleSample]):
         return wrapped(before.yaw + share * wrapped(after.yaw - before.yaw))
 
     def attitude_at(self, stamp_ns: int) -> Quaternion | None:
-        """The vehicle's attitude from north at a stamp, None where it is not known."""
+        """Return the vehicle's attitude from north at a stamp, None where it is not known."""
         heading, newest = self.at(stamp_ns), self.newest
         if heading is None or newest is None:
             return None

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from efftam_ros.core.config import SHARE, CheckedSettings, setting
 from efftam_ros.core.errors import InputError, shown
 
-MOST_LINKS = 8
-MOST_NAME_BYTES = 32
+MAX_LINKS = 8
+MAX_NAME_BYTES = 32
 # MAVLink's components of gimbal devices, in the order of the mounts that they are.
 GIMBAL_COMPONENTS = (154, 171, 172, 173, 174, 175)
 # 0: the first; 1 to 6: a number of the manager's own; else a component.
@@ -26,9 +26,13 @@ class BridgeConfig(CheckedSettings):
         " tcpin:HOST:PORT, serial:DEVICE:BAUD",
     )
     system_id: int = setting(
-        1, "the vehicle's: ground stations ignore the camera of another system", within=(1, 255)
+        1,
+        "MAVLink system id of the vehicle; ground stations ignore a camera of another system",
+        within=(1, 255),
     )
-    component_id: int = setting(100, "of the camera; ground stations look for 100 to 105", within=(1, 255))
+    component_id: int = setting(
+        100, "MAVLink component id of the camera; ground stations look for 100 to 105", within=(1, 255)
+    )
     vendor: str = setting("efftam_ros", "the camera's maker as ground stations show it, 1 to 32 bytes")
     model: str = setting(
         "EfficientTAM tracker", "the camera's name as ground stations show it, 1 to 32 bytes"
@@ -40,15 +44,17 @@ class BridgeConfig(CheckedSettings):
         within=(0, 255),
     )
     video_latency: float = setting(
-        0.2, "how old the picture is that the operator draws on, s", within=(0.0, 10.0)
+        0.2, "age of the picture that the operator draws on, s", within=(0.0, 10.0)
     )
     tracker_silence: float = setting(
         1.0,
-        "without an answer of the tracker for so long, its target is reported lost, s",
+        "time without an answer of the tracker after which its target is reported as lost, s",
         within=(0.1, 60.0),
     )
     lost_status: str = setting(
-        "error", "what a lost target is for ground stations; idle hides its box", choices=("error", "idle")
+        "error",
+        "how a lost target is reported to ground stations; idle hides its box",
+        choices=("error", "idle"),
     )
     rendered: bool = setting(False, "the box is drawn into the video already: stations need not draw it")
     view_left: float = setting(
@@ -59,7 +65,9 @@ class BridgeConfig(CheckedSettings):
     )
     view_width: float = setting(1.0, "width of what the video shows, 0..1 of the image", within=(0.01, 1.0))
     view_height: float = setting(1.0, "height of what the video shows, 0..1 of the image", within=(0.01, 1.0))
-    view_quarter_turns: int = setting(0, "then turned clockwise so many times by 90 degrees", within=(0, 3))
+    view_quarter_turns: int = setting(
+        0, "number of clockwise turns by 90 degrees that the video has after the cut", within=(0, 3)
+    )
     manager_component: int = setting(
         1, "component that manages the gimbal; 1: the autopilot", within=(1, 255)
     )
@@ -67,12 +75,14 @@ class BridgeConfig(CheckedSettings):
         True, "yaw rates count from north; false: from the vehicle's nose. The same as in efftam_gimbal"
     )
     attitude_rate: float = setting(
-        50.0, "attitude of the gimbal asked of the autopilot, Hz; 0: not asked", within=(0.0, 200.0)
+        50.0,
+        "rate at which the gimbal's attitude is requested of the autopilot, Hz; 0: not requested",
+        within=(0.0, 200.0),
     )
     vehicle_rate: float = setting(
         50.0,
-        "attitude of the vehicle asked of the autopilot, Hz, at most 20 while yaw counts from north; 0: not"
-        " asked",
+        "rate at which the vehicle's attitude is requested of the autopilot, Hz, at most 20 while"
+        " yaw counts from north; 0: not requested",
         within=(0.0, 200.0),
     )
     rc_channels: str = setting(
@@ -81,11 +91,13 @@ class BridgeConfig(CheckedSettings):
     )
     rc_dead_band: int = setting(
         100,
-        "such a channel is moved when it differs by more since steering was enabled, us",
+        "change of an RC channel since steering was enabled above which it counts as moved, us",
         within=(1, 1000),
     )
     position_rate: float = setting(
-        5.0, "position of the vehicle asked of the autopilot, Hz; 0: not asked", within=(0.0, 50.0)
+        5.0,
+        "rate at which the vehicle's position is requested of the autopilot, Hz; 0: not requested",
+        within=(0.0, 50.0),
     )
     range_orientation: int = setting(
         -1,
@@ -95,7 +107,7 @@ class BridgeConfig(CheckedSettings):
     )
     follow: bool = setting(
         False,
-        "offer the service enable_follow: the target's position goes to the autopilot, which follows it",
+        "offer the service enable_follow: the target's position is sent to the autopilot, which follows it",
     )
     follow_system_id: int = setting(
         200,
@@ -103,7 +115,7 @@ class BridgeConfig(CheckedSettings):
         within=(1, 255),
     )
     follow_accuracy: float = setting(
-        5.0, "no position that is less certain goes to the autopilot, m", within=(0.1, 1000.0)
+        5.0, "largest uncertainty of a position that is sent to the autopilot, m", within=(0.1, 1000.0)
     )
     landing_target: bool = setting(False, "send LANDING_TARGET, for a camera that looks down")
     camera_roll: float = setting(
@@ -120,15 +132,15 @@ class BridgeConfig(CheckedSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= len(self.addresses) <= MOST_LINKS:
+        if not 1 <= len(self.addresses) <= MAX_LINKS:
             raise InputError(
-                f"links names {len(self.addresses)} addresses; give 1 to {MOST_LINKS}, such as"
+                f"links names {len(self.addresses)} addresses; give 1 to {MAX_LINKS}, such as"
                 " udpout:127.0.0.1:14550"
             )
         for name, text in (("vendor", self.vendor), ("model", self.model)):
-            if not 0 < len(text.encode()) <= MOST_NAME_BYTES:
+            if not 0 < len(text.encode()) <= MAX_NAME_BYTES:
                 raise InputError(
-                    f"{name} is {shown(text)}; 1 to {MOST_NAME_BYTES} bytes fit, by which stations name the"
+                    f"{name} is {shown(text)}; 1 to {MAX_NAME_BYTES} bytes fit, by which stations name the"
                     " camera"
                 )
         if self.gimbal_device_id not in GIMBAL_DEVICE_IDS:
@@ -141,7 +153,7 @@ class BridgeConfig(CheckedSettings):
                 f"follow_system_id is {self.follow_system_id}, as system_id: an autopilot ignores its own;"
                 " give another number"
             )
-        if not all(word.isdecimal() and 1 <= int(word) <= 18 for word in self.rc_channels.split()):
+        if not all(number.isdecimal() and 1 <= int(number) <= 18 for number in self.rc_channels.split()):
             raise InputError(f"rc_channels is {self.rc_channels!r}; give numbers from 1 to 18, such as 6 7")
 
     @property

@@ -21,42 +21,43 @@ NS = 1_000_000_000
 WINDOW_S, MIN_IMAGES = 1.0, 12
 # More roll than this is not followed calmly, rad; less is.
 MAX_ROLL = math.radians(27.0)
-# A smaller answer is that of a target which moves with the gimbal: then nothing is told.
+# A smaller answer is that of a target which moves with the gimbal: then nothing is reported.
 MIN_ANSWER = 0.7
-# So many images in a row must tell of a roll: a target's own motion may look like one for a moment.
+# So many images in a row must show a roll: a target's own motion may look like one for a moment.
 MIN_DOUBTS = 4
-# Standard deviation of k below which it is told, and how many of them it must be outside.
+# Standard deviation of k below which a roll is reported, and how many of them it must be outside.
 KNOWN, SURE = 0.15, 3.0
 
 
 class CameraGeometry:
-    """``roll``: by how much the camera seems to be rolled, clockwise seen from behind, rad; None while it
-    fits, or nothing is known. ``fits``: that was seen."""
+    """Detects a camera that is rolled against its gimbal. ``roll``: by how much, clockwise seen from behind,
+    rad; None while it fits, or nothing is known. ``fits``: the images showed that it fits."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, complex, complex]] = deque()  # when, bearing, turn of the axis
         self._yaw = 0.0  # of the last image
         self.roll: float | None = None
         self.fits = False
-        self._doubts = 0  # images in a row that tell of a roll
+        self._doubts = 0  # images in a row that show a roll
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether the last image told of a roll."""
+        """Whether the last image showed a roll."""
         return self._doubts > 0
 
     def begin(self) -> None:
-        """Somebody enabled steering, or corrected the camera: nothing is known."""
+        """Start again when steering is enabled or the camera was corrected: nothing is known."""
         self.forget()
         self.roll, self.fits = None, False
 
     def forget(self) -> None:
-        """Another target, another calibration, a clock that was set: the bearings of before do not count."""
+        """Discard the earlier bearings: another target, another calibration, or a clock that was set."""
         self._seen.clear()
         self._doubts = 0
 
     def take(self, stamp_ns: int, azimuth: float, elevation: float, axis: tuple[float, float]) -> None:
-        """A measured bearing, rad, and yaw and pitch of the optical axis when its image was taken, rad."""
+        """Add a measured bearing, rad, and yaw and pitch of the optical axis when its image was taken,
+        rad."""
         right = 0.0
         if self._seen:
             right = self._seen[-1][2].real + wrapped(axis[0] - self._yaw) * math.cos(axis[1])

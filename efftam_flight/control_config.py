@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from efftam_flight.values import GimbalLimits, Rates
 from efftam_ros.core.config import SHARE, CheckedSettings, setting
+from efftam_ros.core.reasons import NO_REASON, Reason
 
 # Beyond it a stop can't be reached, rad.
 NO_STOP = 10.0
@@ -52,7 +53,9 @@ class ControlConfig(CheckedSettings):
         within=(0.0, 1.5),
     )
     image_latency: float = setting(
-        0.1, "image's stamp to its answer, s; the gains without attitude follow from it", within=(0.0, 2.0)
+        0.1,
+        "time from an image's stamp to its answer, s; the gains for steering without attitude follow from it",
+        within=(0.0, 2.0),
     )
     max_pitch_rate: float = setting(
         math.radians(90.0), "largest pitch rate that is sent, rad/s", within=(0.0, 20.0)
@@ -61,12 +64,14 @@ class ControlConfig(CheckedSettings):
         math.radians(90.0), "largest yaw rate that is sent, rad/s", within=(0.0, 20.0)
     )
     max_acceleration: float = setting(
-        10.0, "fastest growth of a rate, rad/s^2; slowing down is not limited", within=(0.01, 1000.0)
+        10.0,
+        "largest increase of a rate per second, rad/s^2; slowing down is not limited",
+        within=(0.01, 1000.0),
     )
     first_rate: float = setting(
         0.05,
-        "largest rate until the gimbal's attitude answers it, rad/s, and four times that until the picture"
-        " does; 0: no answer is waited for",
+        "largest rate until the gimbal's attitude shows that it moves, rad/s; four times that "
+        "until the picture shows it; 0: not limited",
         within=(0.0, 20.0),
     )
     camera_roll: float = setting(
@@ -80,18 +85,22 @@ class ControlConfig(CheckedSettings):
     )
     pitch_min: float = setting(
         -NO_STOP,
-        "lower stop of the mount, up positive, rad; -10: none of its own",
+        "lower stop of the mount, up positive, rad; -10: none",
         within=(-NO_STOP, NO_STOP),
     )
     pitch_max: float = setting(
-        NO_STOP, "upper stop of the mount, rad; 10: none of its own", within=(-NO_STOP, NO_STOP)
+        NO_STOP, "upper stop of the mount, up positive, rad; 10: none", within=(-NO_STOP, NO_STOP)
     )
     yaw_min: float = setting(
         -NO_STOP,
-        "left stop from the vehicle's nose, right positive, rad; -10: none of its own",
+        "left stop of the mount from the vehicle's nose, right positive, rad; -10: none",
         within=(-NO_STOP, NO_STOP),
     )
-    yaw_max: float = setting(NO_STOP, "right stop, rad; 10: none of its own", within=(-NO_STOP, NO_STOP))
+    yaw_max: float = setting(
+        NO_STOP,
+        "right stop of the mount from the vehicle's nose, right positive, rad; 10: none",
+        within=(-NO_STOP, NO_STOP),
+    )
     stop_margin: float = setting(
         math.radians(0.5), "distance from a stop at which rates towards it end, rad", within=(0.0, 1.0)
     )
@@ -99,7 +108,7 @@ class ControlConfig(CheckedSettings):
         0.0, "added to the stamps of attitude and heading, s", within=(-1.0, 1.0)
     )
     attitude_age: float = setting(
-        0.2, "an older attitude is not used: steering by the image alone, s", within=(0.02, 2.0)
+        0.2, "largest age of an attitude, s; with an older one the image alone steers", within=(0.02, 2.0)
     )
     acceleration_density: float = setting(
         math.radians(60.0),
@@ -110,23 +119,31 @@ class ControlConfig(CheckedSettings):
         math.radians(0.1), "standard deviation of a bearing, rad", within=(1e-6, 0.5)
     )
     closed_loop_age: float = setting(
-        0.15, "an older answer is followed by prediction only, s", within=(0.0, 2.0)
+        0.15,
+        "largest age of an answer that is used as measured, s; an older one is used by its prediction",
+        within=(0.0, 2.0),
     )
     silence: float = setting(
-        0.5, "without an answer, or with older ones, for so long: zero rates, s", within=(0.05, 2.0)
+        0.5,
+        "time without an answer, or age of the newest one, after which rates are zero, s",
+        within=(0.05, 2.0),
     )
     coast: float = setting(
-        1.0, "how long a target that is not seen is followed by prediction, s", within=(0.0, 30.0)
+        1.0, "how long a target that is not seen is steered by its prediction, s", within=(0.0, 30.0)
     )
-    fade: float = setting(1.0, "then the rates fade to zero for so long, s", within=(0.01, 30.0))
-    cautious_share: float = setting(0.3, "of the largest rates after a selection or a return", within=SHARE)
-    cautious_time: float = setting(0.3, "for so long after a selection or a return, s", within=(0.0, 10.0))
+    fade: float = setting(1.0, "time in which the rates then fall to zero, s", within=(0.01, 30.0))
+    cautious_share: float = setting(
+        0.3, "share of the largest rates that is allowed at first after a selection or a return", within=SHARE
+    )
+    cautious_time: float = setting(
+        0.3, "how long that share applies after a selection or a return, s", within=(0.0, 10.0)
+    )
     # A tracker that has just started may take a jerk of the image for motion of the target.
     cautious_acceleration: float = setting(
-        1.5, "fastest growth of a rate meanwhile, rad/s^2", within=(0.01, 1000.0)
+        1.5, "largest increase of a rate per second during cautious_time, rad/s^2", within=(0.01, 1000.0)
     )
     zero_time: float = setting(
-        1.0, "zero rates are repeated for so long, then nothing is sent, s", within=(0.1, 10.0)
+        1.0, "how long zero rates are repeated before nothing is sent any more, s", within=(0.1, 10.0)
     )
 
     @property
@@ -149,12 +166,12 @@ class Instant(NamedTuple):
 
 @dataclass(frozen=True)
 class GimbalCommand:
-    """The answer of one tick. ``rates`` are to be sent when ``send``; ``reason`` is one line, empty when all
+    """The answer of one tick. ``rates`` are to be sent when ``send``; ``reason`` is empty when all
     is well; ``at_stop`` names the axes that stand at a mechanical stop."""
 
     rates: Rates
     send: bool
     phase: Phase
     law: Law = Law.NONE
-    reason: str = ""
+    reason: Reason = NO_REASON
     at_stop: tuple[str, ...] = ()

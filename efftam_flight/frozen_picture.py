@@ -16,10 +16,6 @@ TURNED, STILL_S, SHARE = math.radians(2.0), 0.12, 0.1
 # Images of one scene differ by noise, which looks like at least so much motion; repeated ones do not, px.
 MIN_MOTION_PX = 0.005
 NS = 1_000_000_000
-REASON = (
-    "picture frozen: the gimbal turned by more than 2 degrees and the image did not move; check the camera"
-    " and its encoder"
-)
 
 
 class FrozenPicture:
@@ -33,14 +29,14 @@ class FrozenPicture:
         self._shift_px = 0.0  # the largest since then
 
     def forget(self) -> None:
-        """The images of before do not count: another stream, another target, another calibration."""
+        """Discard the earlier images: another stream, another target, another calibration."""
         self.is_frozen = False
         self._begin(None, 0)
 
     def take(
         self, stamp_ns: int, axis: tuple[float, float] | None, shift_px: float, focal_px: float | None
     ) -> None:
-        """One image. ``axis``: yaw from north and pitch of the optical axis when it was taken, rad, None
+        """Add an image. ``axis``: yaw from north and pitch of the optical axis when it was taken, rad, None
         where they are not known; ``shift_px``: the largest motion of an image corner since the image before,
         NaN where it is not known; ``focal_px``: of the camera, None where it is not known."""
         if self.is_frozen:
@@ -61,6 +57,6 @@ class FrozenPicture:
         self.is_frozen = self._turned > TURNED and stamp_ns - since_ns >= STILL_S * NS
 
     def _begin(self, axis: tuple[float, float] | None, stamp_ns: int) -> None:
-        """The picture moves up to this image, or that is not known."""
+        """Start anew: the picture moves up to this image, or that is not known."""
         self._axis, self._since_ns = axis, stamp_ns
         self._turned = self._shift_px = 0.0

@@ -12,14 +12,13 @@ from dataclasses import replace
 from efftam_flight.angles import unrolled, wrapped
 from efftam_flight.camera_geometry import CameraGeometry
 from efftam_flight.control_config import ControlConfig, GimbalCommand, Instant, Law, Phase
-from efftam_flight.frozen_picture import REASON as PICTURE_FROZEN
 from efftam_flight.frozen_picture import FrozenPicture
 from efftam_flight.law import bounded
-from efftam_flight.stall_detector import REASON as STALLED
 from efftam_flight.stall_detector import StallDetector
 from efftam_flight.steering import FUTURE_S, Steering
 from efftam_flight.values import NS, STOPPED, AttitudeSample, Control, GimbalLimits, Rates, VehicleSample
 from efftam_flight.waits import GEOMETRY_S, GIVEN_S
+from efftam_ros.core.reasons import NO_REASON, Reason, ReasonCode
 from efftam_ros.core.types import TrackState
 from efftam_ros.messages.bearing import CameraModel
 from efftam_ros.messages.reports import MotionReport
@@ -33,37 +32,33 @@ TRIAL_SHARE = 4.0
 
 
 class Permission:
-    """Off until somebody enables it, and again after control was lost, or not given in time.
-
-    ``gimbal_alive``: whether the gimbal itself sends messages; its manager may go on without it.
+    """Whether steering is permitted: off until it is enabled, and again after control was lost or not granted
+    in time. ``gimbal_alive``: whether the gimbal itself sends messages; its manager may continue without it.
     """
 
     def __init__(self) -> None:
         self.enabled = False
         self.gimbal_alive = True
-        self._control: Control | None = None  # None: nothing says who controls the gimbal
-        self._reason = ""  # of the manager, for who is in control
+        self._control: Control | None = None  # None: not reported yet
+        self._reason = NO_REASON  # why, as the manager reports it
         self._held = False  # since it was enabled
         self._waits_since_s = math.inf
-        self._lost = ""  # why it was taken away
-        self._ended = ""  # why the controller gave it up
+        self._lost = NO_REASON  # why it was taken away
+        self._ended = NO_REASON  # why the controller gave it up
 
     def enable(self, enabled: bool) -> None:
-        self.enabled, self._lost, self._ended = enabled, "", ""
+        self.enabled, self._lost, self._ended = enabled, NO_REASON, NO_REASON
         self._held, self._waits_since_s = self._control is Control.HELD, math.inf
 
-    def on_control(self, control: Control, reason: str) -> None:
-        """Who is in control now; another one ends steering, until it is enabled again."""
+    def on_control(self, control: Control, reason: Reason) -> None:
+        """Note who is in control now. Another component's control ends steering until it is enabled again."""
         self._control, self._reason = control, reason
         self._held = self._held or control is Control.HELD
         if self.enabled and self._held and control in (Control.OTHER, Control.NOBODY):
             who = reason or f"control: {control.value}"
-            self.enabled, self._lost = (
-                False,
-                f"gimbal control was lost: {who}; enable steering to take it back",
-            )
+            self.enabled, self._lost = False, ReasonCode.CONTROL_LOST.reason(who=who)
 
-    def end(self, reason: str) -> None:
+    def end(self, reason: Reason) -> None:
         """End steering until it is enabled again."""
         self.enabled, self._ended = False, reason
 
@@ -73,22 +68,22 @@ class Permission:
         self._waits_since_s = min(self._waits_since_s, now_s) if waits else math.inf
         if now_s - self._waits_since_s > GIVEN_S:
             self.enabled = False
-            self._lost = (
-                f"gimbal control was not granted within {GIVEN_S:g} s: {self._reason or waits}; enable again"
-            )
+            who = self._reason or waits
+            self._lost = ReasonCode.CONTROL_NOT_GRANTED.reason(limit_s=GIVEN_S, who=who)
 
     @property
-    def waits_for(self) -> str:
+    def waits_for(self) -> Reason:
         """What control waits for; empty where it was granted, or where rates may count without it: a manager
-        that never says who is in control may obey nevertheless, and the bridge knows whether it may."""
+        that never reports who is in control may obey nevertheless, and the bridge decides that."""
         if self._control is Control.SILENT:
-            return f"{self._reason or 'the autopilot is silent'}; check its link"
+            who = self._reason or ReasonCode.AUTOPILOT_SILENT.reason(duration="")
+            return ReasonCode.MANAGER_UNREACHABLE.reason(who=who)
         if self._control in (Control.OTHER, Control.NOBODY):
-            return f"the gimbal's manager has not granted control yet: {self._reason or self._control.value}"
-        return ""
+            return ReasonCode.CONTROL_AWAITED.reason(who=self._reason or self._control.value)
+        return NO_REASON
 
-    def refusal(self) -> tuple[Phase, str] | None:
-        """Why nothing may be steered, with what the controller does then; None when it may."""
+    def refusal(self) -> tuple[Phase, Reason] | None:
+        """Return why nothing may be steered, with what the controller does then; None when it may."""
         if self._lost:
             return Phase.CONTROL_LOST, self._lost
         if not self.enabled:
@@ -96,7 +91,7 @@ class Permission:
         if self.waits_for:
             return Phase.HOLDING, self.waits_for
         if not self.gimbal_alive:
-            return Phase.HOLDING, "the gimbal is silent; check its power and its link"
+            return Phase.HOLDING, ReasonCode.GIMBAL_SILENT.reason()
         return None
 
 
@@ -114,7 +109,7 @@ class GimbalControl:
         self._camera: CameraModel | None = None
         self._estimate: MotionReport | None = None
         self._arrived_s = -math.inf
-        self._waiting_reason = "no answer of the tracker yet"
+        self._waiting_reason = ReasonCode.NO_ANSWER_YET.reason()
         self._cautious_until_s = -math.inf
         self._last = STOPPED
         self._last_tick: Instant | None = None
@@ -135,42 +130,42 @@ class GimbalControl:
         self._forget()
 
     @property
-    def waits_for(self) -> str:
+    def waits_for(self) -> Reason:
         """What an enabled controller waits for before it may steer; empty when it waits for nothing."""
         return self._permission.waits_for
 
-    def on_control(self, control: Control, reason: str = "") -> None:
-        """Who is in control of the gimbal, and why. Losing control while steering disables it until the next
-        `set_enabled`."""
+    def on_control(self, control: Control, reason: Reason = NO_REASON) -> None:
+        """Note who is in control of the gimbal, and why. Losing control while steering disables it until the
+        next `set_enabled`."""
         self._permission.on_control(control, reason)
 
     def on_gimbal_alive(self, alive: bool) -> None:
-        """Whether the gimbal itself sends messages; its manager may continue without it."""
+        """Note whether the gimbal itself sends messages; its manager may continue without it."""
         self._permission.gimbal_alive = alive
         if not alive:
             self._stall.forget()
 
     def on_camera(self, camera: CameraModel) -> None:
-        """The camera's calibration; a changed one (zoom) invalidates earlier measurements."""
+        """Set the camera's calibration; a changed one (zoom) invalidates earlier measurements."""
         if self._camera is not None and camera != self._camera:
             self._forget()
         self._camera = camera
 
     def on_attitude(self, sample: AttitudeSample, now: Instant) -> bool:
-        """The gimbal's attitude; False when it is no rotation or lies in the future."""
+        """Take the gimbal's attitude. Returns False when it is no rotation or lies in the future."""
         return self._steering.add_attitude(sample, now)
 
     def on_vehicle(self, sample: VehicleSample) -> bool:
-        """The vehicle's heading; False when it is not finite."""
+        """Take the vehicle's heading. Returns False when it is not finite."""
         return self._steering.add_vehicle(sample)
 
     def on_limits(self, limits: GimbalLimits) -> None:
-        """The mount's stops, as its manager says."""
+        """Set the mount's stops, as its manager reports them."""
         self._steering.set_limits(limits)
 
     def on_estimate(self, estimate: MotionReport, now: Instant) -> None:
-        """The tracker's answer for one image. A second answer with the same stamp counts as its newest word
-        on that image, and not as a second measurement."""
+        """Take the tracker's answer for one image. A second answer with the same stamp replaces the first
+        one, and does not count as a second measurement."""
         last, self._estimate, self._arrived_s = self._estimate, estimate, now.steady_s
         step_s = math.inf if last is None else (estimate.stamp_ns - last.stamp_ns) / NS
         if last is not None and (not 0.0 <= step_s <= GAP_S or estimate.selection != last.selection):
@@ -202,10 +197,7 @@ class GimbalControl:
         roll = self._geometry.roll
         if roll is not None and self.enabled:
             seems = math.degrees(wrapped(roll + self.config.camera_roll))
-            self._permission.end(
-                f"the camera does not fit the gimbal: it seems to be rolled by {seems:.0f} degrees, clockwise"
-                " seen from behind; mount it upright or set camera_roll in both nodes"
-            )
+            self._permission.end(ReasonCode.CAMERA_ROLLED.reason(roll_deg=seems))
 
     def tick(self, now: Instant) -> GimbalCommand:
         """Decide what the gimbal does until the next tick; call at 50 Hz."""
@@ -234,7 +226,7 @@ class GimbalControl:
             self._forget()
             self._steering.forget_attitude()
             self._estimate = None
-            self._waiting_reason = f"the images' clock was set by {stepped_s:+.1f} s"
+            self._waiting_reason = ReasonCode.CLOCK_SET.reason(step_s=stepped_s)
         return min(max(steady_s, 0.0), 0.1)
 
     def _forget(self) -> None:
@@ -245,7 +237,8 @@ class GimbalControl:
             self._cautious_until_s = self._last_tick.steady_s + self.config.cautious_time
 
     def _decide(self, now: Instant, dt_s: float) -> GimbalCommand:
-        """The table of conditions: first who may steer, then whether there is something to steer by."""
+        """Decide by a list of conditions: first whether steering is permitted, then whether there is an
+        answer to steer by."""
         refusal = self._permission.refusal()
         if refusal is not None:
             return _hold(refusal[1], refusal[0])
@@ -254,19 +247,20 @@ class GimbalControl:
             return _hold(self._waiting_reason, Phase.WAITING)
         silent_s = now.steady_s - self._arrived_s
         if silent_s > self.config.silence:
-            return _hold(f"nothing from the tracker for {silent_s:.1f} s")
+            return _hold(ReasonCode.TRACKER_SILENT.reason(silence_s=silent_s))
         if estimate.state is TrackState.IDLE:
-            return _hold("no target is selected", Phase.WAITING)
+            return _hold(ReasonCode.NO_TARGET.reason(), Phase.WAITING)
         if estimate.state is TrackState.LOST:
-            return _hold("the target is lost")
+            return _hold(ReasonCode.LOST.reason())
         if not estimate.valid:
-            return _hold(estimate.reason or "the tracker's answer is not valid")
+            return _hold(estimate.reason or ReasonCode.NOT_VALID.reason())
         if not estimate.has_bearing or (self._camera is not None and self._camera.intrinsics is None):
-            return _hold("no bearing: the camera has no calibration (camera_info, K)")
+            return _hold(ReasonCode.NO_CALIBRATION.reason())
         if not _is_finite(estimate):
-            return _hold(f"the bearing is not finite: {estimate.azimuth}, {estimate.elevation} rad")
+            bearing = {"azimuth": estimate.azimuth, "elevation": estimate.elevation}
+            return _hold(ReasonCode.BEARING_NOT_FINITE.reason(**bearing))
         if self._picture.is_frozen:
-            return _hold(PICTURE_FROZEN)
+            return _hold(ReasonCode.PICTURE_FROZEN.reason())
         return self._follow(estimate, now, dt_s)
 
     def _follow(self, estimate: MotionReport, now: Instant, dt_s: float) -> GimbalCommand:
@@ -274,30 +268,30 @@ class GimbalControl:
         config = self.config
         age_s = (now.stamp_ns - estimate.stamp_ns) / NS
         if age_s < -FUTURE_S:
-            return _hold(f"the image lies {-age_s:.2f} s in the future; compare the clocks")
+            return _hold(ReasonCode.IMAGE_IN_FUTURE.reason(ahead_s=-age_s))
         if age_s > config.silence:
-            return _hold(f"the newest answer is for an image {age_s:.2f} s old")
+            return _hold(ReasonCode.ANSWER_OLD.reason(age_s=age_s))
         unseen_s = age_s if estimate.measured else age_s + estimate.age_s
         left = 1.0 - max(unseen_s - config.coast, 0.0) / config.fade
         if not left > 0.0:  # also when the age is NaN: never measured
-            return _hold(f"not seen for {unseen_s:.1f} s")
+            return _hold(ReasonCode.UNSEEN.reason(unseen_s=unseen_s))
         if self._stall.rests(now.steady_s):
             self._forget()
-            return _hold(STALLED)
+            return _hold(ReasonCode.GIMBAL_STALLED.reason())
         measured = estimate.measured and unseen_s < config.closed_loop_age
         rates, law, reason, at_stop = self._steering.steer(estimate, now, dt_s, measured)
         phase = Phase.FOLLOWING if measured else Phase.PREDICTING
         if left < 1.0:
-            phase, reason = Phase.FADING, f"not seen for {unseen_s:.1f} s: the rates fade"
+            phase, reason = Phase.FADING, ReasonCode.FADING.reason(unseen_s=unseen_s)
         if self._stall.stands:
-            phase, reason = Phase.HOLDING, STALLED
+            phase, reason = Phase.HOLDING, ReasonCode.GIMBAL_STALLED.reason()
         rates = self._stall.limited(Rates(rates.pitch * left, rates.yaw * left))
         if law is Law.LINE_OF_SIGHT and not self._geometry.fits:
             rates = self._tried(rates, now)
         return GimbalCommand(rates, True, phase, law, reason, at_stop)
 
     def _tried(self, rates: Rates, now: Instant) -> Rates:
-        """The rates, small for a second until the picture answers the gimbal's motion as it should."""
+        """Return the rates, small for a second until the picture answers the gimbal's motion as it should."""
         if self._tried_s is None and not rates.is_zero:
             self._tried_s = now.steady_s
         is_trial = self._tried_s is not None and now.steady_s - self._tried_s < GEOMETRY_S
@@ -320,8 +314,8 @@ class GimbalControl:
         )
 
     def _sends(self, wish: GimbalCommand, now: Instant) -> bool:
-        """Zeros go out for a while after the last motion, so that one lost packet does not leave the gimbal
-        turning; then nothing, so that whoever else wants the gimbal can have it."""
+        """Send zero rates for a while after the last motion, so that one lost packet does not leave the
+        gimbal turning; then nothing, so that another component can take the gimbal."""
         if wish.phase is Phase.CONTROL_LOST:
             self._moves, self._moved_s = False, None
             return False
@@ -332,12 +326,12 @@ class GimbalControl:
         return self._moved_s is not None and now.steady_s - self._moved_s <= self.config.zero_time
 
 
-def _hold(reason: str, phase: Phase = Phase.HOLDING) -> GimbalCommand:
+def _hold(reason: Reason, phase: Phase = Phase.HOLDING) -> GimbalCommand:
     return GimbalCommand(STOPPED, False, phase, Law.NONE, reason)
 
 
 def _unrolled(estimate: MotionReport, roll: float) -> MotionReport:
-    """The answer as an upright camera would give it."""
+    """Return the answer as an upright camera would give it."""
     azimuth, elevation = unrolled(estimate.azimuth, estimate.elevation, roll)
     c, s = math.cos(roll), math.sin(roll)
     right, down = estimate.azimuth_rate, estimate.elevation_rate
@@ -360,5 +354,5 @@ def _is_finite(estimate: MotionReport) -> bool:
 
 
 def _approach(last: float, wanted: float, step: float) -> float:
-    """``wanted``, at most ``step`` faster than ``last``; slowing down is not limited."""
+    """Return ``wanted``, at most ``step`` faster than ``last``; slowing down is not limited."""
     return min(max(wanted, min(last, 0.0) - step), max(last, 0.0) + step)

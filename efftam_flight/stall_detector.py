@@ -14,10 +14,6 @@ from efftam_flight.waits import LAG_S, NO_ANSWER_EXPECTED_S, STALL_REST_S, STAND
 ANSWERED = math.radians(0.3)
 # Asked to turn by so much without an answer, it is stalled, rad.
 ASKED = math.radians(1.0)
-REASON = (
-    "the gimbal stands against its rates: check its power, mode and stops (ArduPilot drives its mount 9 s"
-    " after it booted)"
-)
 
 
 @dataclass
@@ -48,18 +44,19 @@ class StallDetector:
         self._unanswered: deque[tuple[float, float, float]] = deque()
 
     def rests(self, now_s: float) -> bool:
-        """Whether nothing shall be asked."""
+        """Return whether nothing shall be asked."""
         return now_s < self._rests_until_s
 
     def limited(self, rates: Rates) -> Rates:
-        """The rates, small until the gimbal answers; as they are where it can not, as no attitude comes."""
+        """Return the rates, limited until the gimbal's attitude shows that it moves; unlimited where no
+        attitude arrives."""
         if not self._first_rate or self._answers or self._is_blind:
             return rates
         return rates.limited(self._first_rate)
 
     def take(self, sent: Rates, dt_s: float, axis: tuple[float, float] | None, now_s: float) -> None:
-        """``sent``: the rates of the last ``dt_s``; ``axis``: yaw, in the frame of the rates, and pitch of
-        the gimbal, rad, None where they are not known."""
+        """Compare what was sent with the gimbal's motion. ``sent``: the rates of the last ``dt_s``; ``axis``:
+        yaw, in the frame of the rates, and pitch of the gimbal, rad, None where they are not known."""
         self._unanswered.append((now_s, sent.yaw * dt_s, sent.pitch * dt_s))
         if axis is None:
             self._unanswered.clear()

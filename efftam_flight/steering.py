@@ -11,6 +11,7 @@ from efftam_flight.control_config import ControlConfig, Instant, Law
 from efftam_flight.direction_filter import DirectionFilter
 from efftam_flight.law import ImageOnly, line_of_sight, nadir_factor
 from efftam_flight.values import NS, AttitudeSample, GimbalLimits, Rates, VehicleSample, YawFrame
+from efftam_ros.core.reasons import NO_REASON, Reason, ReasonCode
 from efftam_ros.messages.reports import MotionReport
 
 # An attitude further ahead of the images' clock than this is rejected, s.
@@ -18,17 +19,18 @@ FUTURE_S = 0.05
 WELL_S = 0.5
 
 
-# Rates, the law, what is not as one would wish, and the axes at a stop.
-Steered = tuple[Rates, Law, str, tuple[str, ...]]
+# Rates, the law, a remark on what limits steering, and the axes at a stop.
+Steered = tuple[Rates, Law, Reason, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
 class _Stop:
-    """Where one axis stands: at its lower or upper stop by its angle, or at one by the gimbal's own word."""
+    """Whether one axis is at a stop: at the lower or upper one by its angle, or at one as the gimbal
+    reports."""
 
     low: bool = False
     high: bool = False
-    said: bool = False
+    reported: bool = False
 
     def blocks(self, rate: float) -> bool:
         return (self.low and rate < 0.0) or (self.high and rate > 0.0)
@@ -47,14 +49,17 @@ class Steering:
         self._image_only = ImageOnly(config.image_latency)
         self._last = Rates()
         self._law = Law.NONE
-        self._distrust: tuple[float, str] = (-math.inf, "")  # until when the image alone steers, and why
+        self._distrust: tuple[float, Reason] = (
+            -math.inf,
+            NO_REASON,
+        )  # until when the image alone steers, and why
 
     def forget_target(self) -> None:
         self._filter.reset()
         self._image_only.reset()
 
     def set_limits(self, limits: GimbalLimits) -> None:
-        """The mount's own stops; of these and the configured ones the tighter counts."""
+        """Set the mount's own stops; of these and the configured ones the tighter counts."""
         self._limits = self._config.limits.tightened(limits)
 
     def forget_attitude(self) -> None:
@@ -127,14 +132,16 @@ class Steering:
             self._filter.reset()
             rates = self._by_image(estimate, now, dt_s, measured, stops)
         # One that never came is not missed.
-        note = missing if sample is not None or self._ahead_s else ""
+        note = missing if sample is not None or self._ahead_s else NO_REASON
         if q is not None:
             rates = Rates(rates.pitch, rates.yaw * nadir_factor(axis_direction(q)[1]))
         wished = {"pitch": rates.pitch, "yaw": rates.yaw}
-        at_stop = tuple(axis for axis, rate in wished.items() if stops[axis].blocks(rate) or stops[axis].said)
+        at_stop = tuple(
+            axis for axis, rate in wished.items() if stops[axis].blocks(rate) or stops[axis].reported
+        )
         rates = Rates(*(0.0 if stops[axis].blocks(rate) else rate for axis, rate in wished.items()))
         if at_stop:
-            note = f"the mount stands at its stop: {', '.join(at_stop)}"
+            note = ReasonCode.AT_STOP.reason(axes=", ".join(at_stop))
         self._last, self._law = Rates(wished["pitch"], wished["yaw"]), law
         return rates, law, note, at_stop
 
@@ -159,12 +166,12 @@ class Steering:
             estimate.elevation + estimate.elevation_rate * age_s,
             dt_s,
             self._config.max_rate,
-            hold_pitch=not measured or stops["pitch"].said or stops["pitch"].blocks(self._last.pitch),
-            hold_yaw=not measured or stops["yaw"].said or stops["yaw"].blocks(self._last.yaw),
+            hold_pitch=not measured or stops["pitch"].reported or stops["pitch"].blocks(self._last.pitch),
+            hold_yaw=not measured or stops["yaw"].reported or stops["yaw"].blocks(self._last.yaw),
         )
 
     def _heading_at(self, stamp_ns: int) -> tuple[YawFrame | None, float]:
-        """The frame in which directions are kept, and what turns the gimbal's yaw into it, rad."""
+        """Return the frame in which directions are kept, and what turns the gimbal's yaw into it, rad."""
         if self._gimbal.yaw_frame is YawFrame.VEHICLE:
             heading = self._vehicle.at(stamp_ns)
             if heading is not None:
@@ -172,51 +179,49 @@ class Steering:
         return self._gimbal.yaw_frame, 0.0
 
     def _own_turn(self, frame: YawFrame | None, now: Instant) -> float:
-        """The vehicle's yaw rate where it is to be subtracted: rates count from its nose, and directions are
-        kept in space. A heading older than ``attitude_age`` is ignored."""
+        """Return the vehicle's yaw rate where it is to be subtracted: rates count from its nose, and
+        directions are kept in space. A heading older than ``attitude_age`` is ignored."""
         newest = self._vehicle.newest
         if self._config.yaw_lock or frame is not YawFrame.EARTH or newest is None:
             return 0.0
         is_young = now.stamp_ns - newest.stamp_ns <= self._config.attitude_age * NS
         return newest.yaw_rate if is_young else 0.0
 
-    def _distrusted(self, now: Instant) -> str:
-        """Why line of sight can't be used now; empty when it can. Where it was used and something failed, all
-        must have been well for half a second: a law that changes with every late message is worse."""
+    def _distrusted(self, now: Instant) -> Reason:
+        """Return why line of sight can't be used now; empty when it can. Where it was used and something
+        failed, all must have been well for half a second: a law that changes with every late message is
+        worse."""
         missing = self._attitude_missing(now) or self._heading_missing(now)
         until_s, reason = self._distrust
         if missing and (self._law is Law.LINE_OF_SIGHT or now.steady_s < until_s):
             self._distrust = (now.steady_s + WELL_S, missing)
-        return missing or (reason if now.steady_s < until_s else "")
+        return missing or (reason if now.steady_s < until_s else NO_REASON)
 
-    def _heading_missing(self, now: Instant) -> str:
-        """Why a yaw from the vehicle's nose can't be turned to north any more; empty when it can, or never
-        could."""
+    def _heading_missing(self, now: Instant) -> Reason:
+        """Return why a yaw from the vehicle's nose can't be turned to north any more; empty when it can, or
+        never could."""
         newest = self._vehicle.newest
         if self._gimbal.yaw_frame is not YawFrame.VEHICLE or newest is None:
-            return ""
+            return NO_REASON
         age_s = (now.stamp_ns - newest.stamp_ns) / NS
         if self._vehicle.at(now.stamp_ns) is not None or age_s < 0.0:
-            return ""
-        return f"the vehicle's heading is {age_s:.2f} s old: steering by the image alone"
+            return NO_REASON
+        return ReasonCode.HEADING_OLD.reason(age_s=age_s)
 
-    def _attitude_missing(self, now: Instant) -> str:
-        """Why the gimbal's attitude is not good enough for line of sight; empty when it is."""
+    def _attitude_missing(self, now: Instant) -> Reason:
+        """Return why the gimbal's attitude is not good enough for line of sight; empty when it is."""
         newest = self._gimbal.newest
         if newest is None:
             if self._ahead_s:
-                return (
-                    f"the gimbal's attitude is stamped {self._ahead_s:.2f} s ahead; compare the clocks:"
-                    " steering by the image alone"
-                )
-            return "no attitude of the gimbal"
+                return ReasonCode.ATTITUDE_AHEAD.reason(ahead_s=self._ahead_s)
+            return ReasonCode.ATTITUDE_MISSING.reason()
         age_s = max((now.stamp_ns - newest.stamp_ns) / NS, now.steady_s - self._attitude_arrived_s)
         if age_s > self._config.attitude_age:
-            return f"the gimbal's attitude is {age_s:.2f} s old: steering by the image alone"
-        return ""
+            return ReasonCode.ATTITUDE_OLD.reason(age_s=age_s)
+        return NO_REASON
 
     def _stops(self, now: Instant) -> dict[str, _Stop]:
-        """The stops that the mount has reached, by its newest attitude."""
+        """Return the stops that the mount has reached, by its newest attitude."""
         sample = self._gimbal.newest
         if sample is None or self._attitude_missing(now):
             return {"pitch": _Stop(), "yaw": _Stop()}
@@ -241,6 +246,7 @@ class Steering:
 
 
 def _among(yaw: float, limits: GimbalLimits) -> float:
-    """The same yaw in the turn around the middle of its stops: -60 to 260 degrees have 200, not -160."""
+    """Return the same yaw in the turn around the middle of its stops: -60 to 260 degrees have 200, not
+    -160."""
     middle = (limits.yaw_min + limits.yaw_max) / 2
     return middle + wrapped(yaw - middle) if math.isfinite(middle) else yaw

@@ -26,11 +26,11 @@ class YawFrame(Enum):
 class Control(Enum):
     """Who controls the gimbal, as its manager reports."""
 
-    UNKNOWN = "unknown"  # no manager has been heard: nothing is held back
+    UNKNOWN = "unknown"  # no manager has reported: rates are not held back
     HELD = "held"  # by us
     OTHER = "other"  # by another component
     NOBODY = "nobody"  # released, or the autopilot restarted
-    SILENT = "silent"  # the manager was heard and is not any more
+    SILENT = "silent"  # the manager reported and does not any more
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ AT_PITCH_LIMIT, AT_YAW_LIMIT = 2, 4
 
 
 def device_sample(stamp_ns: int, q: Quaternion, flags: int, failures: int) -> AttitudeSample:
-    """From the fields of message 285; without a frame bit in its flags, YAW_LOCK decides."""
+    """Make a sample from the fields of message 285; without a frame bit in its flags, YAW_LOCK decides."""
     from_north = not flags & IN_VEHICLE_FRAME and flags & (IN_EARTH_FRAME | YAW_LOCK)
     frame = YawFrame.EARTH if from_north else YawFrame.VEHICLE
     return AttitudeSample(stamp_ns, q, frame, bool(failures & AT_PITCH_LIMIT), bool(failures & AT_YAW_LIMIT))
@@ -78,7 +78,7 @@ class GimbalLimits:
     yaw_max: float = math.inf
 
     def tightened(self, other: GimbalLimits) -> GimbalLimits:
-        """The intersection of both."""
+        """Return the intersection of both."""
         return GimbalLimits(
             max(self.pitch_min, other.pitch_min),
             min(self.pitch_max, other.pitch_max),
@@ -95,7 +95,7 @@ class Rates:
     yaw: float = 0.0
 
     def limited(self, most: float) -> Rates:
-        """The same direction at no more than ``most``, rad/s."""
+        """Return the same direction at no more than ``most``, rad/s."""
         size = math.hypot(self.pitch, self.yaw)
         return self if size <= most else Rates(self.pitch * most / size, self.yaw * most / size)
 

@@ -1,7 +1,5 @@
-"""The table of waits: how long controller and bridge wait for what, s.
-
-Both sides read it, so that no question has two answers. Values with a range for the user stand in
-`ControlConfig` and `BridgeConfig`.
+"""The table of waiting times of controller and bridge, s. Both sides read it, so that they can't disagree.
+Values with a range for the user stand in `ControlConfig` and `BridgeConfig`.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ GIVEN_S = 10.0  # control is not given within so long after `enable`: steering e
 STANDS_S = 0.5  # it stands whose angles stay for so long; a rate that is sent is answered within so long
 LAG_S = 0.15  # a slow gimbal takes so long to turn by another rate
 CREEP_S = 2.0  # by then a motion shows that is too slow to be seen in half a second
-ATTITUDE_PAUSE_S = 0.6  # a slow link brings two attitudes a second: a longer pause tells nothing
+ATTITUDE_PAUSE_S = 0.6  # a slow link brings two attitudes a second: a longer pause is no sign
 GEOMETRY_S = 1.0  # rates stay small for so long until the picture answers the gimbal's motion
 STALL_REST_S = 1.0  # nothing is asked of a gimbal that stood against its rates
 NO_ANSWER_EXPECTED_S = 3.0  # without an attitude for so long no answer of the gimbal is waited for
@@ -32,6 +30,6 @@ NO_ANSWER_EXPECTED_S = 3.0  # without an attitude for so long no answer of the g
 # Silence
 GIMBAL_SILENT_S = 0.5  # the gimbal's own messages
 AUTOPILOT_PAUSE_S = 0.5  # messages with the autopilot's time: it may have been restarted, rates become zero
-AUTOPILOT_SILENT_S = 3.0  # any message of the autopilot: nobody hears us, nothing is sent
-BRIDGE_SILENT_S = 3.0  # the bridge's status, which comes once a second: the controller takes it for dead
+AUTOPILOT_SILENT_S = 3.0  # any message of the autopilot: the link is broken, nothing is sent
+BRIDGE_SILENT_S = 3.0  # the bridge's status, which comes once a second: the controller assumes that it ended
 BRIDGE_STATUS_S = 1.0

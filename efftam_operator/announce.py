@@ -13,8 +13,8 @@ ANY = ("0.0.0.0", "::")
 
 
 def own_addresses() -> list[str]:
-    """The IPv4 addresses under which others may reach this computer, that of the default route first; its
-    name where it has none."""
+    """Return the IPv4 addresses under which others may reach this computer, that of the default route first;
+    its name where it has none."""
     found, first = [], ""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         for _, name in socket.if_nameindex():

@@ -17,7 +17,7 @@ from efftam_ros.core.errors import InputError
 # Enabling takes two presses: not a double click, and the second within this time.
 ARMED_FROM_S = 0.3
 ARMED_FOR_S = 5.0
-# What was enabled counts as steered until its controller's status has had time to say so.
+# After enabling, the gimbal counts as steered for so long, until the controller's status can show it.
 STATUS_S = 1.0
 CONTROLLER = "the gimbal's controller"
 BRIDGE = "the MAVLink bridge"
@@ -32,24 +32,24 @@ class Seat:
     def __init__(self, lease_s: float) -> None:
         self.lease_s = lease_s
         self._holder: str | None = None
-        self._heard_s = 0.0
+        self._renewed_s = 0.0
 
     def holder(self, now_s: float) -> str | None:
-        """Who may command now."""
-        if self._holder is not None and now_s - self._heard_s > self.lease_s:
+        """Return who may command now."""
+        if self._holder is not None and now_s - self._renewed_s > self.lease_s:
             self._holder = None
         return self._holder
 
     def take(self, viewer: str, now_s: float) -> None:
         """Give the seat to ``viewer``, also from somebody else."""
-        self._holder, self._heard_s = viewer, now_s
+        self._holder, self._renewed_s = viewer, now_s
 
-    def heard(self, viewer: str, now_s: float) -> None:
+    def renew(self, viewer: str, now_s: float) -> None:
         if self.holder(now_s) == viewer:
-            self._heard_s = now_s
+            self._renewed_s = now_s
 
     def release(self, viewer: str) -> bool:
-        """``viewer`` gives the seat up, or is gone. Returns whether it held it."""
+        """Free the seat if ``viewer`` has it, who gives it up or is gone. Returns whether it held it."""
         held = self._holder == viewer
         if held:
             self._holder = None
@@ -71,7 +71,7 @@ class Commands:
         self._feed, self._steering, self._following = feed, steering, following
         self._hub, self._settings = hub, settings
         self._vacant_since_s: float | None = None
-        self._told_holder: str | None = None
+        self._sent_holder: str | None = None
         self._enabled_s = float("-inf")
         self._handlers: dict[str, Callable[[Viewer, wire.Message], None]] = {
             "select": self._select,
@@ -81,7 +81,7 @@ class Commands:
         }
 
     def joined(self, viewer: Viewer) -> str:
-        """A page opened: it gets the seat when nobody has it. Returns its role."""
+        """Note a page that opened: it gets the seat when nobody has it. Returns its role."""
         now_s = time.monotonic()
         if self.seat.holder(now_s) is None:
             self.seat.take(viewer.name, now_s)
@@ -92,28 +92,27 @@ class Commands:
         if self.seat.release(viewer.name):
             self.watch_seat()
 
-    def heard(self, viewer: Viewer) -> None:
-        self.seat.heard(viewer.name, time.monotonic())
+    def on_message(self, viewer: Viewer) -> None:
+        self.seat.renew(viewer.name, time.monotonic())
 
     def watch_seat(self) -> None:
-        """Called every second and at every change: announces who holds the seat, and acts when nobody
-        does."""
+        """Announce who holds the seat, and act when nobody does; called every second and at every change."""
         now_s = time.monotonic()
         holder = self.seat.holder(now_s)
-        if holder != self._told_holder:
+        if holder != self._sent_holder:
             if holder is None:
                 self._vacant_since_s = now_s
-            self._told_holder = holder
-            self._hub.tell_all({"op": "seat", "holder": holder})
+            self._sent_holder = holder
+            self._hub.send_to_all({"op": "seat", "holder": holder})
         since_s = self._vacant_since_s
         if holder is None and since_s is not None and now_s - since_s >= self.seat.lease_s:
             self._vacant_since_s = None
             if self._settings.on_operator_lost == "clear":
                 self._disarm(None)
-                self._feed.clear(wire.LARGEST_TARGET, lambda answer: None)
+                self._feed.clear(wire.MAX_TARGET, lambda answer: None)
 
     def carry_out(self, viewer: Viewer, message: wire.Message) -> None:
-        """What the page asks; one that is not allowed is answered with the reason."""
+        """Carry out a page's request; one that is not allowed is answered with the reason."""
         if message.op in ("hold", "propose"):
             self._draw(viewer, message)
             return
@@ -146,7 +145,7 @@ class Commands:
         self._feed.select(message.selection, self._reply(viewer, message.id))
 
     def _draw(self, viewer: Viewer, message: wire.Message) -> None:
-        """What is asked while drawing: of the operator alone, as there is one image at a time."""
+        """Handle a request made while drawing, of the operator alone: one image is held at a time."""
         if self.seat.holder(time.monotonic()) != viewer.name:
             return
         if message.op == "hold":
@@ -157,7 +156,7 @@ class Commands:
     def _clear(self, viewer: Viewer, message: wire.Message) -> None:
         self._require_seat(viewer)
         steered = self._hub.steered_target
-        if steered is None or message.target_id in (wire.LARGEST_TARGET, steered):
+        if steered is None or message.target_id in (wire.MAX_TARGET, steered):
             self._disarm(viewer)
         self._feed.clear(message.target_id, self._reply(viewer, message.id))
 
@@ -170,7 +169,7 @@ class Commands:
         self._feed.steer_by(message.target_id, self._reply(viewer, message.id))
 
     def _switch(self, viewer: Viewer, message: wire.Message, armed_s: float) -> None:
-        """Of the gimbal, or of the vehicle: every page may stop; only the operator may enable."""
+        """Enable or stop gimbal or vehicle: every page may stop, only the operator may enable."""
         is_gimbal = message.op == "steer"
         whose = CONTROLLER if is_gimbal else BRIDGE
         switched = self._steering if is_gimbal else self._following
@@ -197,7 +196,7 @@ class Commands:
         return self._hub.is_steered or time.monotonic() - self._enabled_s < STATUS_S
 
     def _would_turn(self, target_id: int) -> bool:
-        """Whether a selection for this target turns the gimbal: one that is only added does not."""
+        """Return whether a selection for this target turns the gimbal: one that is only added does not."""
         steered = self._hub.steered_target
         return self._is_steered and (steered is None or target_id in (0, steered))
 
@@ -217,13 +216,13 @@ class Commands:
 
     def _disarm(self, viewer: Viewer | None) -> None:
         """Stop a gimbal that is steered, before the target is cleared: what is selected next must not turn
-        it. ``viewer``: who is told where that fails."""
+        it. ``viewer``: who gets the answer if that fails."""
         if self._steering is not None and self._is_steered:
-            told = self._reply(viewer, "", CONTROLLER) if viewer is not None else lambda answer: None
-            self._stop(self._steering, told)
+            reply = self._reply(viewer, "", CONTROLLER) if viewer is not None else lambda answer: None
+            self._stop(self._steering, reply)
 
     def _require_seat(self, viewer: Viewer) -> None:
-        """Raises InputError where another page has it; a free one is taken."""
+        """Take a free seat. Raises InputError where another page has it."""
         now_s = time.monotonic()
         holder = self.seat.holder(now_s)
         if holder is None:
@@ -233,8 +232,8 @@ class Commands:
             raise InputError(f"view only: {holder} is in control; take over first")
 
     def _reply(self, viewer: Viewer, id: str, whose: str = "the tracker") -> Reply:
-        """What the feed calls, from any thread, once; after ``answer_s`` the page is told that nothing
-        came."""
+        """Return what the feed calls with its answer, from any thread, once; after ``answer_s`` without a
+        call the page gets an error."""
         loop = asyncio.get_running_loop()
         pending = [True]
 
@@ -245,7 +244,7 @@ class Commands:
                 self.answer(viewer, id, answer)
 
         silence = CommandAnswer(
-            False, f"no answer from {whose} within {self._settings.answer_s:g} s; see whether it runs"
+            False, f"no answer from {whose} within {self._settings.answer_s:g} s; check whether it runs"
         )
         timer = loop.call_later(self._settings.answer_s, finish, silence)
 
@@ -256,4 +255,4 @@ class Commands:
         return reply
 
     def answer(self, viewer: Viewer, id: str, answer: CommandAnswer) -> None:
-        viewer.tell({**wire.told(answer), "id": id})
+        viewer.send({**wire.report_message(answer), "id": id})

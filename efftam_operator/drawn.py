@@ -16,10 +16,12 @@ from efftam_operator.announce import announcement
 from efftam_operator.server import OperatorServer, serving
 from efftam_operator.settings import Settings
 from efftam_ros.core.errors import InputError
+from efftam_ros.core.reasons import Reason, ReasonCode
 from efftam_ros.core.types import Prompt, Track, TrackState
 from efftam_ros.messages.fields import Outcome
 from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport, Selection, VideoProgress
 
+DRAW = Reason(ReasonCode.NO_TARGET, "draw the target")
 # The first image is sent again at this interval: pages opened later get it, and none reports it as old.
 REPEAT_S = 0.2
 
@@ -40,14 +42,14 @@ class DrawnPrompt:
         height, width = bgr.shape[:2]
         with self._lock:
             self._asked = stamp_ns, width, height
-        waiting = Track(stamp_ns, TrackState.IDLE, image_size=(width, height), reason="draw the target")
+        waiting = Track(stamp_ns, TrackState.IDLE, image_size=(width, height), reason=DRAW)
         while not self._has_drawn.wait(REPEAT_S):
             self.show(bgr, waiting, progress)
         assert self._drawn is not None
         return self._drawn
 
     def show(self, bgr: NDArray[np.uint8], track: Track, progress: VideoProgress | None = None) -> None:
-        """One picture with what was tracked in it, and of a video how far it is. The pixels must stay
+        """Show a picture with what was tracked in it, and how far a video is. The pixels must stay
         unchanged afterwards."""
         if self._sink is None:
             return
@@ -71,7 +73,7 @@ class DrawnPrompt:
         """Ignored: the server encodes an image only for open pages."""
 
     def hold(self, stamp_ns: int) -> None:
-        """Ignored: the first image is there until it was drawn on."""
+        """Do nothing: the first image stays until it was drawn on."""
 
     def propose(self, selection: Selection) -> None:
         """Ignored: the network is not loaded yet."""

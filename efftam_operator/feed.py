@@ -1,4 +1,4 @@
-"""What passes between the page's server and what it shows: pictures, boxes and motion in, commands out.
+"""The interface between the page's server and its source: pictures, boxes and motion in, commands out.
 
 A *feed* is a camera with a tracker behind it (a ROS node, a command that tracks a file). The server calls its
 methods on its event loop's thread; it gives its reports to the server's `Sink` from any thread.
@@ -72,7 +72,7 @@ class Trackers:
 
 
 class Lifecycle(Enum):
-    """What the tracker's node says of itself."""
+    """The lifecycle state of the tracker's node."""
 
     ACTIVE = "active"
     INACTIVE = "inactive"  # it runs and was not activated
@@ -81,7 +81,7 @@ class Lifecycle(Enum):
 
 @dataclass(frozen=True)
 class CommandAnswer:
-    """The tracker's answer to a command. ``message`` in its own words; ``selection`` the count of accepted
+    """The tracker's answer to a command. ``message``: its text; ``selection``: the count of accepted
     selections (0 when refused)."""
 
     ok: bool
@@ -93,7 +93,7 @@ class CommandAnswer:
 class Proposal:
     """A box, px, on the image of ``stamp_ns`` that nothing follows unless a person agrees.
 
-    It is what the tracker finds at a point; without a box ``reason`` says why there is none. With ``is_lost``
+    It is what the tracker finds at a point; without a box ``reason`` is why there is none. With ``is_lost``
     it is where the lost target ``target_id`` may be, and no point was given.
     """
 
@@ -146,10 +146,10 @@ class GimbalAngles:
 class SteeringState:
     """What is known of the gimbal's steering.
 
-    ``enabled`` and ``phase`` (the controller's own word, such as "following") are those of the controller's
+    ``enabled`` and ``phase`` (the controller's own name, such as "following") are those of the controller's
     last message; ``reason`` is one line.
 
-    ``silent``: the link nearest to the controller from which no message arrives, None while all are heard;
+    ``silent``: the link nearest to the controller from which no message arrives, None while all send;
     ``silent_s``: how long ago the last message of that link was, or of the controller where it is silent or
     gone; counted when this state was made.
 
@@ -207,17 +207,17 @@ Sink = Callable[[Report], None]
 
 class Feed(Protocol):
     """A camera with a tracker behind it. ``reply`` is called once, from any thread; without a reply within
-    the server's limit the page says that the tracker doesn't answer."""
+    the server's limit the page shows that the tracker doesn't answer."""
 
     def start(self, sink: Sink) -> None:
         """Called once before anything else."""
 
     def watch(self, watched: bool) -> None:
-        """Whether a page is open; images, boxes and motions are needed only then."""
+        """Note whether a page is open; images, boxes and motions are needed only then."""
 
     def hold(self, stamp_ns: int) -> None:
         """Keep the image of this stamp for a selection, up to `Limits.buffer_s`; 0: no longer. One that is
-        gone is told as a refused Result of this stamp."""
+        gone is reported as a refused Result of this stamp."""
 
     def propose(self, selection: Selection) -> None:
         """Ask for the box that this selection would give; a `Proposal` answers, where one can be made."""
@@ -232,7 +232,7 @@ class Feed(Protocol):
 
 
 class Follower(Protocol):
-    """What lets the autopilot follow the target."""
+    """Lets the autopilot follow the target."""
 
     def start(self, sink: Sink) -> None:
         """Called once before anything else; positions and states go to the sink."""
@@ -243,10 +243,8 @@ class Follower(Protocol):
 
 
 class Steerer(Protocol):
-    """What turns a gimbal by the target.
-
-    ``stop`` must take the speed to zero, whatever else goes on. Its reply is "stopped" only once the gimbal
-    has been seen to stand; else it says why that is not confirmed.
+    """Steers a gimbal by the target. ``stop`` must take the speed to zero in every situation. Its reply is
+    "stopped" only once the gimbal has been seen to stand; else it is the reason why that is not confirmed.
     """
 
     def start(self, sink: Sink) -> None:

@@ -1,6 +1,6 @@
 """Watches the gimbal independently of its controller: which link to it is silent, and whether it stands.
 
-The controller says "stopped" as soon as it sends zeros. Whether the gimbal obeys is known only from the
+The controller reports "stopped" as soon as it sends zeros. Whether the gimbal obeys is known only from the
 gimbal's attitude, which comes back from the autopilot through the bridge.
 """
 
@@ -92,12 +92,12 @@ class AttitudeWindow:
         return pitch, math.atan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
 
     def is_known(self, now_s: float) -> bool:
-        """Whether attitudes arrive."""
+        """Return whether attitudes arrive."""
         return bool(self._seen) and now_s - self._seen[-1][0] <= PAUSE_S
 
     def stands(self, since_s: float, now_s: float) -> bool:
-        """Whether it stood for `STANDS_S` up to now, all of it after ``since_s``, towards the vehicle's nose
-        or towards north."""
+        """Return whether it stood for `STANDS_S` up to now, all of it after ``since_s``, towards the
+        vehicle's nose or towards north."""
         after = [seen for seen in self._seen if seen[0] >= since_s]
         if not after or not self.is_known(now_s) or after[-1][0] - after[0][0] < STANDS_S:
             return False
@@ -121,7 +121,7 @@ class GimbalWatch:
         self._bridge_s: float | None = None  # of the bridge's last message, None before the first
         self._bridge_first_s = 0.0
         self._autopilot_s: float | None = None  # of the last sign of the autopilot
-        self._gimbal_s: float | None = None  # of the last sign of the gimbal
+        self._gimbal_s: float | None = None  # time of the gimbal's last message
         self._is_autopilot_silent = self._is_gimbal_silent = False  # by the bridge's last message
         self._stop_s: float | None = None  # when STOP was asked for
         self._is_answered = False  # the controller has carried it out
@@ -129,7 +129,7 @@ class GimbalWatch:
         self.stop = Stop.NONE
 
     def hear_manager(self, autopilot_silent: bool, gimbal_alive: bool, now_s: float) -> None:
-        """What the bridge says of the autopilot and the gimbal."""
+        """Take the bridge's report on the autopilot and the gimbal."""
         if self._bridge_s is None:
             self._bridge_first_s = now_s
         self._bridge_s = now_s
@@ -150,14 +150,15 @@ class GimbalWatch:
         self._attitudes.turn(heading)
 
     def angles(self, now_s: float) -> tuple[float, float | None] | None:
-        """As `AttitudeWindow.angles`."""
+        """See `AttitudeWindow.angles`."""
         return self._attitudes.angles(now_s)
 
     def silence(self, now_s: float, is_wanted: bool = True) -> tuple[Link, float] | None:
-        """The link nearest to the controller that is silent, and for how long, s; None where there is none.
+        """Return the link nearest to the controller that is silent, and for how long, s; None where there is
+        none.
 
-        A bridge that was never heard is not missed: another driver may move the gimbal. An autopilot that was
-        never heard is missed only where it ``is_wanted``, to steer.
+        A bridge that never sent is not missed: another driver may move the gimbal. An autopilot that never
+        sent is missed only where it ``is_wanted``, to steer.
         """
         if self._bridge_s is not None and now_s - self._bridge_s > BRIDGE_SILENT_S:
             return Link.BRIDGE, now_s - self._bridge_s
@@ -174,7 +175,7 @@ class GimbalWatch:
         self._fault = "the gimbal's controller does not answer"
 
     def answer_stop(self, fault: str) -> None:
-        """The controller's answer to the STOP. ``fault``: why it was not carried out; empty: it was."""
+        """Take the controller's answer to the STOP. ``fault``: why it was not carried out; empty: it was."""
         self._is_answered, self._fault = not fault, fault
 
     def forget_stop(self) -> None:
@@ -193,7 +194,7 @@ class GimbalWatch:
         return f"{doubt}; take over by the stick" if self.stop is Stop.UNCONFIRMED else ""
 
     def _doubt(self, since_s: float, now_s: float) -> str:
-        """Why it is not known that the gimbal stands; empty when it does."""
+        """Return why it is not known that the gimbal stands; empty when it does."""
         silence = self.silence(now_s)
         if silence is not None:
             link, silent_s = silence
@@ -208,7 +209,7 @@ class GimbalWatch:
 
 
 def _spread_rad(attitudes: list[Quaternion] | list[Quaternion | None]) -> float:
-    """How far they are turned from the first; infinite where one is not known."""
+    """Return how far they are turned from the first; infinite where one is not known."""
     first, widest = attitudes[0], 0.0
     for q in attitudes:
         if first is None or q is None:

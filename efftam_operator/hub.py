@@ -46,25 +46,25 @@ class Hub:
         self.viewers: list[Viewer] = []
         self._settings = settings
         self._tracks, self._pictures = Tracks(), WaitingPictures()
-        self._chain = LastHeard(settings.silent_s)
+        self._chain = LastReceived(settings.silent_s)
         self.faults = Faults()
         self._encoder = ThreadPoolExecutor(1, "jpeg")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._newest: feed.Picture | None = None
         self._seq = 0
         self._wanted = asyncio.Event()
-        # What a page that opens is told, the last of each kind.
+        # What is sent to a page that opens, the last of each kind.
         self._known: dict[type, feed.Limits | feed.SteeringState | feed.FollowState] = {
             feed.Limits: feed.Limits()
         }
         self._is_watched = False
 
     def report(self, report: feed.Report) -> None:
-        """From any thread."""
+        """Take a report, from any thread."""
         self.post(self._take, report, time.time_ns())
 
     def post(self, call: Callable[..., None], *values: Any) -> None:
-        """From any thread: have ``call`` done on the loop's; nothing happens unless the server runs."""
+        """Do ``call`` on the loop's thread; callable from any thread. Does nothing unless the server runs."""
         loop = self._loop
         if loop is None:
             return
@@ -82,26 +82,26 @@ class Hub:
         self._loop = None
         self._encoder.shutdown(wait=False, cancel_futures=True)
 
-    def tell_all(self, message: dict[str, Any]) -> None:
+    def send_to_all(self, message: dict[str, Any]) -> None:
         for viewer in self.viewers:
-            viewer.tell(message)
+            viewer.send(message)
 
     def join(self, viewer: Viewer) -> None:
         self.viewers.append(viewer)
         self.watch()
-        viewer.tell(self.status_message())
+        viewer.send(self.status_message())
         for known in self._known.values():
-            viewer.tell(wire.told(known))
+            viewer.send(wire.report_message(known))
         self._wanted.set()
 
     def watch(self) -> bool:
-        """Whether somebody sees a page; called after every change of that."""
+        """Return whether somebody sees a page; called after every change of that."""
         before, self._is_watched = self._is_watched, any(not viewer.is_hidden for viewer in self.viewers)
         now_s = time.monotonic()
         if not self._is_watched:
             self._chain.refusal = ""  # no picture comes that could take it back
         if self._is_watched and not before and self._chain.watched(now_s):
-            # What was seen long ago must not look like the present.
+            # An old picture must not look like the present one.
             self._newest = None
             self._pictures.forget(now_s)
         self._wanted.set()
@@ -114,7 +114,7 @@ class Hub:
 
     @property
     def is_steered(self) -> bool:
-        """Whether the gimbal's controller said last that it is enabled."""
+        """Whether the gimbal's controller last reported that it is enabled."""
         return any(isinstance(one, feed.SteeringState) and one.enabled for one in self._known.values())
 
     def acknowledged(self, viewer: Viewer, seq: int) -> None:
@@ -122,12 +122,12 @@ class Hub:
         self._wanted.set()
 
     def want(self, viewer: Viewer, stamp_ns: int) -> None:
-        """The page asks for a picture that it was shown in its whole size."""
+        """Send the page a picture again, in its whole size."""
         viewer.want(stamp_ns)
         self._wanted.set()
 
     def status(self) -> dict[str, Any]:
-        """The state of the chain, for pages, `/health` and diagnostics."""
+        """Return the state of the chain, for pages, `/health` and diagnostics."""
         now_s = time.monotonic()
         return {
             **self._chain.status(now_s),
@@ -140,15 +140,15 @@ class Hub:
         return {"op": "status", **self.status()}
 
     async def show_last(self) -> None:
-        """Wait until every page has all that was said and the newest picture."""
+        """Wait until every page has all messages and the newest picture."""
         while any(
-            v.is_telling or (not v.is_hidden and (v.pace.is_under_way or v.pace.newest_seq < self._seq))
+            v.is_sending or (not v.is_hidden and (v.pace.is_under_way or v.pace.newest_seq < self._seq))
             for v in self.viewers
         ):
             await asyncio.sleep(0.02)
 
     async def send_frames(self) -> None:
-        """Runs as long as the server does: encodes the newest picture for whoever can take it."""
+        """Encode the newest picture for every page that can take it, as long as the server runs."""
         while True:
             await self._wanted.wait()
             self._wanted.clear()
@@ -166,15 +166,15 @@ class Hub:
                 if made is None:
                     break
                 frame, whole_px = made
-                # Who came or acknowledged meanwhile is asked anew.
+                # Pages that joined or acknowledged meanwhile are checked again.
                 for viewer in self.viewers:
                     if viewer.can_take(seq, level):
-                        track = self._tracks.told.get(picture.stamp_ns)
+                        track = self._tracks.sent.get(picture.stamp_ns)
                         viewer.show(frame, seq, track, picture, whole_px)
 
     async def _made(self, picture: feed.Picture, level: int, seq: int) -> tuple[bytes, int] | None:
-        """The message that shows a picture, and the width of the camera's image, px; None where it can't be
-        read."""
+        """Return the message that shows a picture, and the width of the camera's image, px; None where it
+        can't be read."""
         quality, width = LEVELS[level]
         quality = min(quality, self._settings.jpeg_quality)
         make = partial(jpeg.encode, picture, quality, width if level else None)
@@ -200,12 +200,12 @@ class Hub:
             case BoxReport():
                 chain.answer(report, (arrived_ns - report.stamp_ns) / 1e6, now_s)
                 self._tracks.add_box(report, now_s)
-                self._tell_finished()
+                self._send_finished()
                 if self._tracks.is_waiting:
-                    self._later(MOTION_WAIT_S, self._tell_finished)
+                    self._later(MOTION_WAIT_S, self._send_finished)
             case MotionReport():
                 self._tracks.add_motion(report, now_s)
-                self._tell_finished()
+                self._send_finished()
             case feed.Unreadable(reason):
                 chain.refusal = reason
             case feed.NoImages(reason):
@@ -214,22 +214,22 @@ class Hub:
                 chain.trackers = names
                 if has_restarted:
                     chain.restart()
-                self.tell_all(self.status_message())
+                self.send_to_all(self.status_message())
             case feed.Lifecycle():
                 # While nobody watches, being active is enough to be called alive.
                 chain.inactive = report is feed.Lifecycle.INACTIVE
                 if report is feed.Lifecycle.ACTIVE and not self._is_watched:
-                    chain.heard_s = now_s
+                    chain.answered_s = now_s
             case PositionReport():
-                self.tell_all(wire.position(report))
+                self.send_to_all(wire.position(report))
             case feed.Limits() | feed.SteeringState() | feed.FollowState():
                 if report != self._known.get(type(report)):
                     self._known[type(report)] = report
-                    self.tell_all(wire.told(report))
+                    self.send_to_all(wire.report_message(report))
             case _:
                 if isinstance(report, ResultReport) and report.outcome is Outcome.CLEARED:
                     chain.has_target = False
-                self.tell_all(wire.told(report))
+                self.send_to_all(wire.report_message(report))
 
     def _later(self, wait_s: float, call: Callable[[], None]) -> None:
         if wait_s <= 0:
@@ -237,7 +237,7 @@ class Hub:
         elif self._loop is not None:
             self._loop.call_later(wait_s, call)
 
-    def _tell_finished(self) -> None:
+    def _send_finished(self) -> None:
         now_s = time.monotonic()
         for stamp_ns, text in self._tracks.finished(now_s, self._chain.latency_ms):
             self._pictures.answered(stamp_ns, now_s)
@@ -256,7 +256,7 @@ class Hub:
 
 
 class Faults:
-    """Unforeseen errors of the server's own work, which goes on after them. Thread-safe."""
+    """Unforeseen errors of the server, which continues after them. Thread-safe."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -275,12 +275,12 @@ class Faults:
         return text
 
     def recent(self, now_s: float) -> str:
-        """The last one, for `RECENT_S`; then empty."""
+        """Return the last one, for `RECENT_S`; then empty."""
         return self._last if now_s - self._last_s < RECENT_S else ""
 
 
-class LastHeard:
-    """When camera and tracker were heard last. ``now_s``: a monotonic clock.
+class LastReceived:
+    """When camera and tracker sent last. ``now_s``: a monotonic clock.
 
     ``refusal``: why pictures can't be read; ``missing``: why none comes; ``trackers``: names of those that
     answer; ``restarted``: the tracker was started again, has forgotten its target, and follows none since;
@@ -291,12 +291,12 @@ class LastHeard:
         self._silent_s = self._patience_s = silent_s
         self._times: deque[float] = deque()
         self._picture_s: float | None = None
-        self.heard_s = float("-inf")
+        self.answered_s = float("-inf")
         self.inactive = False
         self.refusal = ""
         self.missing = ""
         self.trackers: tuple[str, ...] = ()
-        self.has_target = False  # until the tracker has said why it has none
+        self.has_target = False  # until the tracker gives a reason why it has none
         self.restarted = False
         self._still_s = 0.0
         self.latency_ms = float("nan")
@@ -313,7 +313,7 @@ class LastHeard:
         self.missing = ""
 
     def answer(self, report: BoxReport, latency_ms: float, now_s: float) -> None:
-        self.heard_s, self.inactive, self.latency_ms = now_s, False, latency_ms
+        self.answered_s, self.inactive, self.latency_ms = now_s, False, latency_ms
         if report.state is not TrackState.IDLE:
             self.has_target, self.restarted = True, False
         elif report.reason:  # a tracker that has never had a target gives none
@@ -322,19 +322,19 @@ class LastHeard:
         self._patience_s = self._silent_s * (SEARCH_PATIENCE if is_lost else 1.0)
 
     def restart(self) -> None:
-        """The tracker was started again: a target that it had is forgotten."""
+        """Note that the tracker was started again and has forgotten its target."""
         self.restarted |= self.has_target
         self.has_target = False
 
     def status(self, now_s: float) -> dict[str, Any]:
         while self._times and now_s - self._times[0] > RATE_WINDOW_S:
             self._times.popleft()
-        silence_s = now_s - self.heard_s
+        silence_s = now_s - self.answered_s
         alive = "alive" if silence_s <= self._patience_s else "silent"
         image_s = 0.0 if self._picture_s is None else now_s - self._picture_s
         camera = "alive"
         if image_s > self._silent_s:
-            # Answers that go on are to images that don't get here.
+            # If answers continue, they are to images that do not arrive here.
             ahead_s = image_s - silence_s - (self.latency_ms / 1e3 if abs(self.latency_ms) < 1e4 else 0.0)
             camera = "unseen" if ahead_s > self._silent_s / 2 else "stopped"
         return {

@@ -23,9 +23,9 @@ EXIF = b"Exif\0\0"
 
 
 def encode(picture: Picture, quality: int = 70, width: int | None = None) -> tuple[bytes, tuple[int, int]]:
-    """``quality`` 1..100; ``width``: of the JPEG at most, px; None passes on a camera's JPEG without EXIF.
-    Gives the JPEG, and width and height of the camera's image ((0, 0): as the JPEG's). Raises
-    InputError for a picture that can't be read."""
+    """Encode an image as JPEG. ``quality`` 1..100; ``width``: of the JPEG at most, px; None passes on a
+    camera's JPEG without EXIF. Returns the JPEG, and width and height of the camera's image ((0, 0): as the
+    JPEG's). Raises InputError for a picture that can't be read."""
     if picture.jpeg is not None and width is None and EXIF not in picture.jpeg:
         return picture.jpeg, (0, 0)
     bgr, (whole, height) = _pixels(picture, width)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 
-MOST_UNACKNOWLEDGED = 2
+MAX_UNACKNOWLEDGED = 2
 # A level is a JPEG quality and a width, px: quality is given up first, then size by half a step, both sides
 # by the square root of 2. A picture is never enlarged.
 LEVELS = (
@@ -19,7 +19,7 @@ WANTED_S, CARRIED_S = 0.1, 0.7
 # Two of the last three pictures decide. A step up is taken so long after another step at the earliest, s.
 LOOKED_AT, AGREED = 3, 2
 UP_S = 0.25
-# How much longer the picture of the next larger quality or size is, until one was seen.
+# Assumed growth of a picture's bytes from one quality or size to the next larger one, before it was measured.
 USUAL_RATIOS = (1.4, 2.0)
 
 
@@ -58,7 +58,7 @@ class Pace:
 
     @property
     def is_ready(self) -> bool:
-        return len(self._under_way) < (1 if self.is_slow else MOST_UNACKNOWLEDGED)
+        return len(self._under_way) < (1 if self.is_slow else MAX_UNACKNOWLEDGED)
 
     @property
     def is_under_way(self) -> bool:
@@ -66,12 +66,12 @@ class Pace:
         return bool(self._under_way)
 
     def greeted(self, way_s: float) -> None:
-        """A short message to the page and its answer took this long."""
+        """Note how long a short message to the page and its answer took."""
         self._delay_s = min(self._delay_s, way_s)
 
     def sent(self, seq: int, nbytes: int, whole_px: int, now_s: float) -> None:
-        """A picture of the present level was sent; ``whole_px``: width of the camera's, 0 where that is not
-        known."""
+        """Note that a picture of the present level was sent; ``whole_px``: width of the camera's, 0 where
+        that is not known."""
         if self._left is not None:
             level, length = self._left
             ratio = length / nbytes if level < self.level else nbytes / length
@@ -82,7 +82,8 @@ class Pace:
         self._whole_px = whole_px or self._whole_px
 
     def acknowledged(self, seq: int, now_s: float) -> None:
-        """The page has handled picture ``seq`` and all before it. Numbers never sent change nothing."""
+        """Note that the page has handled picture ``seq`` and all before it. Numbers never sent change
+        nothing."""
         if all(seq != sent for sent, _ in self._under_way):
             return
         sent, sent_s = self._under_way.popleft()
@@ -104,7 +105,7 @@ class Pace:
             self._is_starting = False
 
     def _grown(self, now_s: float) -> int:
-        """The level that the link has room for by what was measured: half a step up, several at the start."""
+        """Return the level for which the measured link has room: half a step up, several at the start."""
         level, taken_s = self.level, sorted(self._taken_s)[len(self._taken_s) // 2]
         if not self._is_starting and (len(self._taken_s) < AGREED or now_s - self._changed_s < UP_S):
             return level
@@ -118,7 +119,8 @@ class Pace:
         return level
 
     def _beside(self, level: int, step: int) -> int:
-        """The next level that makes another picture of the camera's; the given one where there is none."""
+        """Return the next level that makes another picture of the camera's; the given one where there is
+        none."""
         beside = level + step
         while WHOLE < beside < len(LEVELS) and LEVELS[beside][1] > 0.95 * self._whole_px:
             beside += step
@@ -132,5 +134,5 @@ class Pace:
 
 
 def _most_s(level: int) -> float:
-    """How long a picture of this level may occupy the link before smaller ones are sent."""
+    """Return how long a picture of this level may occupy the link before smaller ones are sent."""
     return WANTED_S if level < FLOOR else CARRIED_S

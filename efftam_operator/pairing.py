@@ -12,15 +12,15 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
 from efftam_ros.messages.reports import BoxReport, MotionReport
 
-MOST_TRACKS = 64
+MAX_TRACKS = 64
 # Box and motion of an image are published together; the box waits at most this long for a lost motion.
 MOTION_WAIT_S = 0.02
-# A target that nothing was heard of for so long is gone.
+# A target without a report for so long is gone.
 FORGOTTEN_S = 5.0
-# A picture waits for its answer so long at most, and only while the tracker answers so quickly and was heard
+# A picture waits for its answer so long at most, and only while the tracker answers so quickly and answered
 # lately.
-LEVEL_S, HEARD_S = 0.15, 0.5
-MOST_WAITING_BYTES = 64 * 2**20
+LEVEL_S, ANSWERED_S = 0.15, 0.5
+MAX_WAITING_BYTES = 64 * 2**20
 
 
 class WaitingPictures:
@@ -38,7 +38,7 @@ class WaitingPictures:
         self.forget(float("-inf"))
 
     def forget(self, now_s: float) -> None:
-        """Begin anew; the tracker may answer from now on."""
+        """Start again; the tracker may answer from now on."""
         self._waiting.clear()
         self._is_level, self._answered_s = True, now_s
 
@@ -46,11 +46,11 @@ class WaitingPictures:
         self._waiting.append((now_s, picture))
         self._arrived[picture.stamp_ns] = now_s
         _forget_oldest(self._arrived)
-        while len(self._waiting) > 1 and sum(p.nbytes for _, p in self._waiting) > MOST_WAITING_BYTES:
+        while len(self._waiting) > 1 and sum(p.nbytes for _, p in self._waiting) > MAX_WAITING_BYTES:
             self._waiting.popleft()
 
     def answered(self, stamp_ns: int, now_s: float) -> None:
-        """The tracker has told what it sees in this image."""
+        """Note that the tracker has answered this image."""
         arrived_s = self._arrived.get(stamp_ns)
         if arrived_s is not None:
             self._is_level = now_s - arrived_s <= LEVEL_S
@@ -61,10 +61,10 @@ class WaitingPictures:
         _forget_oldest(self._answered)
 
     def hold_s(self, now_s: float) -> float:
-        return LEVEL_S if self._is_level and now_s - self._answered_s <= HEARD_S else 0.0
+        return LEVEL_S if self._is_level and now_s - self._answered_s <= ANSWERED_S else 0.0
 
     def newest(self, now_s: float) -> Picture | None:
-        """The newest picture that waits no more; it and all older ones leave by this."""
+        """Return the newest picture that waits no more; it and all older ones leave by this."""
         hold_s, chosen = self.hold_s(now_s), None
         for arrived_s, picture in self._waiting:
             if picture.stamp_ns in self._answered or now_s - arrived_s >= hold_s:
@@ -84,19 +84,21 @@ class _TrackedImage:
 
 
 class Tracks:
-    """Collects the reports of each image until they can be told, in any order. ``told``: what was told of
-    each stamp, the newest last; ``steered``: id of the target that is steered by, None where there is none.
+    """Collects the reports of each image, which come in any order, until they can be sent.
+
+    ``sent``: what was sent on each stamp, the newest last; ``steered``: id of the steered target, None where
+    there is none.
 
     Targets are answered one after the other and not each in every image: a message has all that are followed,
-    and an image is told again when more of its reports have come.
+    and an image is sent again when more of its reports have come.
     """
 
     def __init__(self) -> None:
-        self.told: OrderedDict[int, str] = OrderedDict()
+        self.sent: OrderedDict[int, str] = OrderedDict()
         self.steered: int | None = None
         self._open: OrderedDict[int, _TrackedImage] = OrderedDict()
         self._last_seen: dict[int, tuple[int, Box]] = {}
-        # By target, as long as it is followed: what was told last, and when.
+        # By target, as long as it is followed: what was sent last, and when.
         self._followed: dict[int, tuple[float, BoxReport, MotionReport | None]] = {}
 
     def add_box(self, report: BoxReport, now_s: float) -> None:
@@ -124,9 +126,9 @@ class Tracks:
         messages = []
         for stamp_ns, image in done:
             del self._open[stamp_ns]
-            self.told[stamp_ns] = text = self._message(stamp_ns, image, latency_ms, now_s)
+            self.sent[stamp_ns] = text = self._message(stamp_ns, image, latency_ms, now_s)
             messages.append((stamp_ns, text))
-        _forget_oldest(self.told)
+        _forget_oldest(self.sent)
         return messages
 
     @property
@@ -141,14 +143,14 @@ class Tracks:
     def _message(self, stamp_ns: int, image: _TrackedImage, latency_ms: float, now_s: float) -> str:
         for id, box in image.boxes.items():
             self._followed[id] = now_s, box, image.motions.get(id)
-        # Those that ended without a word that came here are forgotten.
+        # Targets whose end was not received here are forgotten.
         shown = {id: one for id, one in self._followed.items() if now_s - one[0] < FORGOTTEN_S}
         self._followed = {id: one for id, one in shown.items() if one[1].state is not TrackState.IDLE}
         message = {
             "op": "track",
             "stamp": str(stamp_ns),
             "image": list(next(iter(image.boxes.values())).image_size),
-            # Stamps of another clock tell no latency.
+            # Stamps of another clock give no latency.
             "latency_ms": round(latency_ms, 1) if abs(latency_ms) < 1e7 else None,
             "targets": [
                 wire.target(box, motion, self._seen(box), max(0, stamp_ns - box.stamp_ns) / 1e9)
@@ -158,7 +160,7 @@ class Tracks:
         return wire.dumps(message)
 
     def _seen(self, report: BoxReport) -> Box | None:
-        """What was last seen of the target as of this report, until its selection ends."""
+        """Return where the target was last seen before this report, until its selection ends."""
         if report.box is not None:
             self._last_seen[report.target_id] = report.selection, report.box
         selection, box = self._last_seen.get(report.target_id, (None, None))
@@ -166,5 +168,5 @@ class Tracks:
 
 
 def _forget_oldest(entries: OrderedDict[int, Any]) -> None:
-    while len(entries) > MOST_TRACKS:
+    while len(entries) > MAX_TRACKS:
         entries.popitem(last=False)

@@ -30,7 +30,7 @@ CONTENT_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascri
 HELLO_S = 5.0
 # Connections that are no page's: so many at most, and each must send a whole request within this time. They
 # take no page's place, and can't exhaust memory or files.
-MOST_STRANGERS, STRANGER_S = 128, 10.0
+MAX_STRANGERS, STRANGER_S = 128, 10.0
 # Of the server's own log lines one is kept in this time.
 LOG_S = 10.0
 # Longest wait for an unresponsive page when the server ends.
@@ -38,12 +38,12 @@ CLOSE_S = 1.0
 STATUS_S = 1.0
 # Pause before a task that failed is started again.
 RESTART_S = 0.1
-MOST_REFUSED = 20
+MAX_REFUSED = 20
 # Close codes of the page's own range.
 CLOSED_OVER = 4000
 CLOSED_REFUSED, CLOSED_MESSAGES, CLOSED_FULL, CLOSED_LATE = 4401, 4400, 4429, 4408
 # The page gives up a link that was dead for so long. What the network delivers of it later is not done: the
-# operator has been told that there is no link, and may have acted otherwise since.
+# page has shown the operator that there is no link, who may have acted otherwise since.
 LATE_S = 5.0
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -94,12 +94,12 @@ class OperatorServer:
         return self.access.urls(self.port, "https" if self.settings.https else "http")
 
     def health(self) -> dict[str, Any]:
-        """The state of the chain: what `/health` tells, for diagnostics too."""
+        """Return the state of the chain, for `/health` and diagnostics."""
         holder = self._commands.seat.holder(time.monotonic())
         return {"operator": holder, **self._hub.status()}
 
     def ask_health(self, use: Callable[[dict[str, Any]], None]) -> None:
-        """From any thread: ``use`` gets `health()`, on the loop's thread."""
+        """Call ``use`` with `health()` on the loop's thread; callable from any thread."""
         self._hub.post(lambda: use(self.health()))
 
     async def start(self) -> None:
@@ -140,10 +140,10 @@ class OperatorServer:
             self._following.start(self.sink)
 
     async def stop(self, over: str = "") -> None:
-        """``over``: what the pages say from now on, once they have shown the last picture; "": that there is
+        """Stop serving. ``over``: what the pages show from now on, after the last picture; "": that there is
         no link."""
         if over:
-            self._hub.tell_all({"op": "over", "message": over})
+            self._hub.send_to_all({"op": "over", "message": over})
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._hub.show_last(), CLOSE_S)
         if self._listener is not None:
@@ -185,7 +185,7 @@ class OperatorServer:
             self._commands.watch_seat()
             self._drop_strangers()
             # Also serves as a keep-alive.
-            self._hub.tell_all(self._hub.status_message())
+            self._hub.send_to_all(self._hub.status_message())
             await asyncio.sleep(STATUS_S)
 
     @web.middleware
@@ -199,7 +199,7 @@ class OperatorServer:
         return await handler(request)
 
     def _log_refusal(self, refusal: str) -> None:
-        """At most every `LOG_S`: anybody can send requests."""
+        """Log a refusal, at most every `LOG_S`: anybody can send requests."""
         now_s = time.monotonic()
         if now_s - self._refused_s >= LOG_S:
             self._refused_s = now_s
@@ -246,16 +246,16 @@ class OperatorServer:
         return connection
 
     def _drop_strangers(self) -> None:
-        """Without the wait of a proper end: those that take too long; beyond the limit the oldest of the
+        """Close at once the connections that take too long, and beyond the limit the oldest ones of the
         address that has the most."""
         now_s = time.monotonic()
         for connection, asked_s in list(self._strangers.items()):
             if now_s - asked_s > STRANGER_S and connection.transport is not None:
                 connection.transport.abort()
             if now_s - asked_s > 1.0 and connection.transport is None:
-                del self._strangers[connection]  # it has ended
+                del self._strangers[connection]  # the connection has ended
         open_ = [c for c in self._strangers if c.transport is not None]
-        while open_ and len(self._strangers) > MOST_STRANGERS:
+        while open_ and len(self._strangers) > MAX_STRANGERS:
             addresses = [c.transport.get_extra_info("peername", ("",))[0] for c in open_]
             most = Counter(addresses).most_common(1)[0][0]
             connection = open_.pop(addresses.index(most))
@@ -263,10 +263,10 @@ class OperatorServer:
             connection.transport.abort()
 
     async def _admitted(self, socket: web.WebSocketResponse) -> bool:
-        """The first message must be `hello` with the right token, and soon."""
+        """Return whether the first message is `hello` with the right token, and comes soon."""
         try:
             first = wire.parse(await socket.receive_str(timeout=HELLO_S))
-            refusal = "say hello first"
+            refusal = "hello must be the first message"
             if first.op == "hello":
                 refusal = self.access.token_refusal(first.token)
         except wire.MessageError as refused:
@@ -279,7 +279,7 @@ class OperatorServer:
 
     async def _view(self, socket: web.WebSocketResponse, remote: str) -> None:
         viewer = Viewer(socket, f"page {next(self._numbers)} ({remote})", self.settings)
-        viewer.tell(
+        viewer.send(
             {
                 "op": "hello",
                 "version": wire.VERSION,
@@ -289,7 +289,7 @@ class OperatorServer:
             }
         )
         holder = self._commands.seat.holder(time.monotonic())
-        viewer.tell({"op": "seat", "holder": holder})
+        viewer.send({"op": "seat", "holder": holder})
         self._hub.join(viewer)
         self._watch()
         sender = asyncio.create_task(self._send(viewer))
@@ -339,17 +339,17 @@ class OperatorServer:
                     self._commands.answer(viewer, parsed.id, CommandAnswer(False, text))
             if refusal:
                 viewer.refused += 1
-                if viewer.refused >= MOST_REFUSED:
+                if viewer.refused >= MAX_REFUSED:
                     await _turn_away(viewer.socket, CLOSED_MESSAGES, refusal)
                     return
 
     def _handle(self, viewer: Viewer, message: wire.Message) -> None:
-        self._commands.heard(viewer)
+        self._commands.on_message(viewer)
         match message.op:
             case "ack":
                 self._hub.acknowledged(viewer, message.seq)
             case "ping":
-                viewer.tell({"op": "pong", "t": message.sent_ms, "server_ns": str(time.time_ns())})
+                viewer.send({"op": "pong", "t": message.sent_ms, "server_ns": str(time.time_ns())})
             case "whole":
                 self._hub.want(viewer, message.stamp_ns)
             case "watch":
@@ -357,7 +357,7 @@ class OperatorServer:
                 viewer.is_hidden = message.action == "hide"
                 self._watch()
             case "hello":
-                raise wire.MessageError("hello was said already")
+                raise wire.MessageError("hello was already received")
             case _:
                 self._commands.carry_out(viewer, message)
 
@@ -365,31 +365,31 @@ class OperatorServer:
 @contextlib.contextmanager
 def serving(server: OperatorServer, over: str = "") -> Iterator[OperatorServer]:
     """Serve on a thread inside a ``with`` block. Raises InputError at its start where the address can't be
-    used. ``over``: what pages say after the block's end (see `OperatorServer.stop`), unless it raised."""
+    used. ``over``: what pages show after the block's end (see `OperatorServer.stop`), unless it raised."""
     loop = asyncio.new_event_loop()
-    told_s = float("-inf")
+    logged_s = float("-inf")
 
-    def tell_sometimes(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        nonlocal told_s
+    def log_sometimes(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        nonlocal logged_s
         error = context.get("exception")
         if error is not None and not isinstance(error, OSError):  # those are the network's
             server.faults.add("the server", error)
             return
-        if time.monotonic() - told_s >= LOG_S:
-            told_s = time.monotonic()
+        if time.monotonic() - logged_s >= LOG_S:
+            logged_s = time.monotonic()
             loop.default_exception_handler(context)
 
-    loop.set_exception_handler(tell_sometimes)
+    loop.set_exception_handler(log_sometimes)
     thread = threading.Thread(target=loop.run_forever, name="operator page", daemon=True)
     thread.start()
     try:
         asyncio.run_coroutine_threadsafe(server.start(), loop).result()
-        said = ""
+        farewell = ""
         try:
             yield server
-            said = over
+            farewell = over
         finally:
-            asyncio.run_coroutine_threadsafe(server.stop(said), loop).result()
+            asyncio.run_coroutine_threadsafe(server.stop(farewell), loop).result()
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
@@ -404,7 +404,7 @@ async def _turn_away(socket: web.WebSocketResponse, code: int, reason: str) -> N
 
 
 def _page_files() -> dict[str, bytes]:
-    """The page's files by name; `palette.js` is made from the palette that the overlay has too."""
+    """Return the page's files by name; `palette.js` is made from the palette that the overlay has too."""
     files = {path.name: path.read_bytes() for path in WEB.iterdir() if path.suffix in CONTENT_TYPES}
     styles = {
         state.name: {"colour": style.hex, "line": style.line, "frame": style.frame}

@@ -53,7 +53,7 @@ class Settings(CheckedSettings):
     )
     silent_s: float = setting(
         1.0,
-        "time without a word after which the tracker or the gimbal's controller is called silent, s",
+        "time without a message after which the tracker or the gimbal's controller is called silent, s",
         within=(0.1, 60.0),
     )
     most_viewers: int = setting(16, "most pages open at a time", within=(1, 100))
@@ -100,7 +100,7 @@ class Access:
         self._names = {"localhost", socket.gethostname().lower(), *self._given}
 
     def token_refusal(self, given: str) -> str:
-        """Why a token is refused, one line; empty when it is accepted."""
+        """Return why a token is refused, one line; empty when it is accepted."""
         if self.token is None or hmac.compare_digest(given.encode(errors="replace"), self.token.encode()):
             return ""
         if not given:
@@ -108,7 +108,7 @@ class Access:
         return "wrong token; open the address that the server printed when it last started"
 
     def host_refusal(self, headers: Mapping[str, str]) -> str:
-        """Why a request's Host is refused, one line; empty when it is accepted."""
+        """Return why a request's Host is refused, one line; empty when it is accepted."""
         host = headers.get("Host", "")
         name = _split(f"//{host}").hostname or ""
         if name in self._names or _ip_address(name):
@@ -116,8 +116,8 @@ class Access:
         return f"Host is {host!r}; open the page by an address, or set hosts:={name or 'NAME'}"
 
     def origin_refusal(self, headers: Mapping[str, str]) -> str:
-        """Why a socket's Origin is no good, one line; empty when it is good: the page that opens a socket
-        must come from this server, or from a name in ``hosts``, whatever its port: a proxy's."""
+        """Return why a socket's Origin is no good, one line; empty when it is good: the page that opens a
+        socket must come from this server, or from a name in ``hosts``, whatever its port: a proxy's."""
         origin, host = headers.get("Origin", ""), headers.get("Host", "")
         there = _split(origin)
         name = there.hostname or ""
@@ -128,7 +128,7 @@ class Access:
         return f"Origin is {origin or 'missing'}; only this server's own page ({host}) may connect{remedy}"
 
     def urls(self, port: int, scheme: str = "http") -> list[str]:
-        """The page's addresses, with the token where there is one."""
+        """Return the page's addresses, with the token where there is one."""
         hosts = own_addresses() if self.address in ANY else [self.address]
         token = f"#token={self.token}" if self.token else ""
         return [f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}/{token}" for host in hosts]
@@ -152,13 +152,13 @@ def _place(url: SplitResult) -> tuple[str, int | None]:
 
 
 def _host_name(text: str) -> str:
-    """The name in what somebody gives as a host, which may be an address of a page."""
+    """Return the name in what somebody gives as a host, which may be an address of a page."""
     text = text.strip()
     return _split(text if "//" in text else f"//{text}").hostname or ""
 
 
 def _ip_address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """None where it is none."""
+    """Return None where it is none."""
     with suppress(ValueError):
         return ipaddress.ip_address(name)
     return None

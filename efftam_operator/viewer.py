@@ -1,4 +1,4 @@
-"""One open page: what waits to be sent, and what is accepted from it."""
+"""One open page: its queue of messages to send, and the limits on what it may send."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from efftam_operator.pace import Pace
 from efftam_operator.settings import Settings
 
 # A page that is this far behind with tracks gets only the newest, and those of the frames it gets.
-MOST_TRACKS_WAITING = 30
-MOST_ANSWERS_WAITING = 200
+MAX_TRACKS_WAITING = 30
+MAX_ANSWERS_WAITING = 200
 
 # Pictures that a page may be showing or drawing on; they are kept within this memory.
-MOST_RECENT, MOST_RECENT_BYTES = 8, 64 * 2**20
+MAX_RECENT, MAX_RECENT_BYTES = 8, 64 * 2**20
 # More than the clocks of two computers drift apart, s per s.
 DRIFT = 1e-3
 
@@ -34,7 +34,7 @@ class RateLimit:
         self._at_s: float | None = None
 
     def allows(self, now_s: float) -> bool:
-        """Whether one more is within the limit; it is counted when it is."""
+        """Return whether one more is within the limit; it is counted when it is."""
         if self._at_s is not None:
             self._left = min(self.per_s, self._left + (now_s - self._at_s) * self.per_s)
         self._at_s = now_s
@@ -53,7 +53,8 @@ class Lateness:
         self._at_s = 0.0
 
     def late_s(self, sent_ms: float, now_s: float) -> float:
-        """``sent_ms`` by the page's clock, ``now_s`` by ours; 0 where ``sent_ms`` is NaN."""
+        """Return how late a message came. ``sent_ms`` by the page's clock, ``now_s`` by ours; 0 where
+        ``sent_ms`` is NaN."""
         if math.isnan(sent_ms):
             return 0.0
         way_s = now_s - sent_ms / 1e3
@@ -78,22 +79,22 @@ class Viewer:
         self.wanted: Picture | None = None  # to be sent in its whole size
         self._joined_s: float | None = time.monotonic()
         self._is_fetching = False
-        self._recent: deque[Picture] = deque(maxlen=MOST_RECENT)
+        self._recent: deque[Picture] = deque(maxlen=MAX_RECENT)
         self._answers: deque[str] = deque()
-        self._tracks: deque[str] = deque(maxlen=MOST_TRACKS_WAITING)
-        self._tracks_sent: deque[str] = deque(maxlen=MOST_TRACKS_WAITING)
+        self._tracks: deque[str] = deque(maxlen=MAX_TRACKS_WAITING)
+        self._tracks_sent: deque[str] = deque(maxlen=MAX_TRACKS_WAITING)
         self._frames: deque[tuple[str | None, bytes]] = deque()
         self._waiting = asyncio.Event()
         self._closing = False
 
     @property
-    def is_telling(self) -> bool:
+    def is_sending(self) -> bool:
         """Whether something that must arrive was not sent yet."""
         return bool(self._answers)
 
-    def tell(self, message: dict[str, Any]) -> None:
+    def send(self, message: dict[str, Any]) -> None:
         """Queue a message that must arrive; a page whose queue is full is disconnected."""
-        if len(self._answers) >= MOST_ANSWERS_WAITING:
+        if len(self._answers) >= MAX_ANSWERS_WAITING:
             self._closing = True
         else:
             self._answers.append(wire.dumps(message))
@@ -110,13 +111,13 @@ class Viewer:
             self._waiting.set()
 
     def greeted(self) -> None:
-        """The page answered the hello: how long that took is the link's own delay."""
+        """Note that the page answered the hello: how long that took is the link's own delay."""
         if self._joined_s is not None:
             self.pace.greeted(time.monotonic() - self._joined_s)
         self._joined_s = None
 
     def can_take(self, seq: int, level: int) -> bool:
-        """Whether this picture, made of this level of `pace.LEVELS`, is to be sent."""
+        """Return whether this picture, made of this level of `pace.LEVELS`, is to be sent."""
         is_free = self.wanted is None and not self._is_fetching and not self.is_hidden
         pace = self.pace
         return is_free and pace.is_ready and pace.newest_seq < seq and pace.level == level
@@ -125,12 +126,12 @@ class Viewer:
         """Send a frame, after its image's track where there is one already; `can_take` was asked before."""
         self.pace.sent(seq, len(frame), whole_px, time.monotonic())
         self._recent.append(picture)
-        while sum(p.nbytes for p in self._recent) > MOST_RECENT_BYTES:
+        while sum(p.nbytes for p in self._recent) > MAX_RECENT_BYTES:
             self._recent.popleft()
         self._send(frame, track)
 
     def want(self, stamp_ns: int) -> None:
-        """The page draws on the picture of this stamp and asks for it in its whole size."""
+        """Send the picture of this stamp, on which the page draws, in its whole size."""
         if not self._is_fetching:
             self.wanted = next((p for p in self._recent if p.stamp_ns == stamp_ns), None)
 

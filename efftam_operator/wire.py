@@ -35,13 +35,13 @@ HEADER = struct.Struct("<4sBBHHQQI")
 WHOLE_SEQ = 0
 MAGIC = b"EFTM"
 
-LARGEST_COORDINATE_PX = 65536.0
-MOST_POINTS = 16
+MAX_COORDINATE_PX = 65536.0
+MAX_POINTS = 16
 LONGEST_ID = 64
-LARGEST_STAMP = 2**63 - 1
-LARGEST_SEQ = 2**32 - 1
-LARGEST_TARGET = 255
-LARGEST_SENT_MS = 1e15
+MAX_STAMP = 2**63 - 1
+MAX_SEQ = 2**32 - 1
+MAX_TARGET = 255
+MAX_SENT_MS = 1e15
 RENAMED = {"stamp_ns": "stamp", "target_id": "target", "is_lost": "lost"}
 OPS: dict[type, str] = {
     CommandAnswer: "answer",
@@ -64,12 +64,12 @@ class MessageError(ValueError):
 
 
 class Message(NamedTuple):
-    """What a page says: of ``op`` those fields that `FIELDS` names, the others are without meaning.
+    """A page's message: of ``op`` those fields that `FIELDS` names, the others are without meaning.
 
-    ``sent_ms``: when it was sent, by a steady clock of the page; NaN where it does not say. ``stamp_ns``: of
-    the image that is drawn on (0: none is), or is wanted whole. ``turns``: the person has agreed that a
-    steered gimbal turns to this target. ``action``: for ``steer`` and ``follow`` arm (first press), enable
-    (second press) or stop; for ``seat`` and ``watch`` the page's wish.
+    ``sent_ms``: when it was sent, by a steady clock of the page; NaN where it does not contain it.
+    ``stamp_ns``: of the image that is drawn on (0: none is), or is wanted whole. ``turns``: the person has
+    agreed that a steered gimbal turns to this target. ``action``: for ``steer`` and ``follow`` arm (first
+    press), enable (second press) or stop; for ``seat`` and ``watch`` the page's wish.
     """
 
     op: str
@@ -85,8 +85,9 @@ class Message(NamedTuple):
 
 
 def frame(payload: bytes, size: tuple[int, int], *, stamp_ns: int, sent_ns: int, seq: int) -> bytes:
-    """A binary message: the header, then the JPEG. ``size``: width and height of the camera's image."""
-    header = HEADER.pack(MAGIC, VERSION, CODEC_JPEG, *size, stamp_ns, sent_ns, seq & LARGEST_SEQ)
+    """Return a binary message: the header, then the JPEG. ``size``: width and height of the camera's
+    image."""
+    header = HEADER.pack(MAGIC, VERSION, CODEC_JPEG, *size, stamp_ns, sent_ns, seq & MAX_SEQ)
     return header + payload
 
 
@@ -96,7 +97,7 @@ def dumps(message: dict[str, Any]) -> str:
 
 
 def target(box: BoxReport, motion: MotionReport | None, last: Box | None, behind_s: float) -> dict[str, Any]:
-    """One entry of a track message's ``targets``. ``last``: the box last seen of this selection;
+    """Return one entry of a track message's ``targets``. ``last``: the box last seen of this selection;
     ``behind_s``: how much older than the message's image the one is that this is true for."""
     entry: dict[str, Any] = {
         "id": box.target_id,
@@ -117,10 +118,10 @@ def target(box: BoxReport, motion: MotionReport | None, last: Box | None, behind
     return entry
 
 
-def told(
+def report_message(
     report: CommandAnswer | Proposal | Limits | VideoProgress | ResultReport | SteeringState | FollowState,
 ) -> dict[str, Any]:
-    """What the pages are told of a report: its fields."""
+    """Return the message to the pages that holds a report's fields."""
     named = {RENAMED.get(f.name, f.name): getattr(report, f.name) for f in fields(report)}
     return {"op": OPS[type(report)], **{name: _plain(value, name) for name, value in named.items()}}
 
@@ -136,8 +137,8 @@ def _plain(value: Any, name: str) -> Any:
 
 
 def position(report: PositionReport) -> dict[str, Any]:
-    """What the pages are told of the steered target's position, m in the local frame; unknown numbers are
-    null."""
+    """Return the message to the pages on the steered target's position, m in the local frame; unknown numbers
+    are null."""
     names = ("x", "y", "camera_x", "camera_y", "range", "accuracy", "altitude")
     return {
         "op": "position",
@@ -154,7 +155,7 @@ def position(report: PositionReport) -> dict[str, Any]:
 
 
 def parse(text: str) -> Message:
-    """A message of the page. Raises MessageError: one line with what is wrong with it."""
+    """Return a message of the page. Raises MessageError: one line with what is wrong with it."""
     try:
         data = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
@@ -174,7 +175,7 @@ def parse(text: str) -> Message:
 
 
 def _selection(data: dict[str, Any]) -> Selection:
-    kind, stamp_ns, target_id = data.get("kind"), _stamp(data), _whole(data, "target", LARGEST_TARGET, 0)
+    kind, stamp_ns, target_id = data.get("kind"), _stamp(data), _whole(data, "target", MAX_TARGET, 0)
     if kind == "box":
         x, y, width, height = _numbers(data.get("box"), 4, "box")
         if width <= 0 or height <= 0:
@@ -188,7 +189,7 @@ def _selection(data: dict[str, Any]) -> Selection:
 
 def _sent_ms(data: dict[str, Any]) -> float:
     value = data.get("t")
-    return math.nan if value is None else _numbers([value], 1, "t", largest=LARGEST_SENT_MS)[0]
+    return math.nan if value is None else _numbers([value], 1, "t", largest=MAX_SENT_MS)[0]
 
 
 def _stamp(data: dict[str, Any]) -> int:
@@ -196,8 +197,8 @@ def _stamp(data: dict[str, Any]) -> int:
     # JavaScript's numbers are too coarse for nanoseconds, so stamps travel as text.
     if not (isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= 19):
         raise MessageError(f"stamp is {_shown(value)}; it must be nanoseconds as decimal text")
-    if int(value) > LARGEST_STAMP:
-        raise MessageError(f"stamp is {value}; the largest is {LARGEST_STAMP}")
+    if int(value) > MAX_STAMP:
+        raise MessageError(f"stamp is {value}; the largest is {MAX_STAMP}")
     return int(value)
 
 
@@ -215,17 +216,17 @@ def _text(data: dict[str, Any], key: str, longest: int, default: str | None = No
     return value
 
 
-def _action(*words: str) -> Callable[[dict[str, Any]], str]:
+def _action(*actions: str) -> Callable[[dict[str, Any]], str]:
     def read(data: dict[str, Any]) -> str:
         value = data.get("action")
-        if value not in words:
-            raise MessageError(f"action is {_shown(value)}; it must be one of {', '.join(words)}")
+        if value not in actions:
+            raise MessageError(f"action is {_shown(value)}; it must be one of {', '.join(actions)}")
         return str(value)
 
     return read
 
 
-def _numbers(value: Any, count: int, key: str, largest: float = LARGEST_COORDINATE_PX) -> list[float]:
+def _numbers(value: Any, count: int, key: str, largest: float = MAX_COORDINATE_PX) -> list[float]:
     good = isinstance(value, list) and len(value) == count
     if not good or not all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in value):
         raise MessageError(f"{key} is {_shown(value)}; it must be {count} number(s)")
@@ -237,8 +238,8 @@ def _numbers(value: Any, count: int, key: str, largest: float = LARGEST_COORDINA
 
 def _points(data: dict[str, Any]) -> tuple[tuple[float, float], ...]:
     value = data.get("points")
-    if not (isinstance(value, list) and 1 <= len(value) <= MOST_POINTS):
-        raise MessageError(f"points are {_shown(value)}; give 1 to {MOST_POINTS} pairs")
+    if not (isinstance(value, list) and 1 <= len(value) <= MAX_POINTS):
+        raise MessageError(f"points are {_shown(value)}; give 1 to {MAX_POINTS} pairs")
     pairs = [_numbers(pair, 2, "a point") for pair in value]
     return tuple((x, y) for x, y in pairs)
 
@@ -257,11 +258,11 @@ _ID = {"id": lambda data: _text(data, "id", LONGEST_ID)}
 _TURNS = {"turns": lambda data: data.get("turns") is True}
 FIELDS: dict[str, dict[str, Callable[[dict[str, Any]], Any]]] = {
     "hello": {"token": lambda data: _text(data, "token", 256, "")},
-    "ack": {"seq": lambda data: _whole(data, "seq", LARGEST_SEQ)},
+    "ack": {"seq": lambda data: _whole(data, "seq", MAX_SEQ)},
     "select": {**_ID, "selection": _selection, **_TURNS},
     "propose": {"selection": _selection},
-    "clear": {**_ID, "target_id": lambda data: _whole(data, "target", LARGEST_TARGET, 0)},
-    "steer_by": {**_ID, "target_id": lambda data: _whole(data, "target", LARGEST_TARGET), **_TURNS},
+    "clear": {**_ID, "target_id": lambda data: _whole(data, "target", MAX_TARGET, 0)},
+    "steer_by": {**_ID, "target_id": lambda data: _whole(data, "target", MAX_TARGET), **_TURNS},
     "seat": {"action": _action("take", "release")},
     "hold": {"stamp_ns": _stamp},
     "whole": {"stamp_ns": _stamp},

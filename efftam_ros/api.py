@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.config import MOST_TARGETS, TrackerConfig
+from efftam_ros.core.config import MAX_TARGETS, TrackerConfig
 from efftam_ros.core.errors import BackendError, InputError, shown
 from efftam_ros.core.geometry import Box
+from efftam_ros.core.reasons import ReasonCode
 from efftam_ros.core.targets import NEXT_FREE, NO_PROMPTS, STEERED, Prompts, Step
 from efftam_ros.core.types import Frame, Image, Prompt
 from efftam_ros.core.types import TrackState as State
@@ -33,7 +34,7 @@ from efftam_ros.runtime.opening import open_pipeline, open_targets
 __all__ = ["BackendError", "InputError", "Result", "State", "Tracker"]
 
 ENCODINGS = {"bgr": "bgr8", "rgb": "rgb8"}
-MOST_SECONDS = 9.2e9
+MAX_SECONDS = 9.2e9
 """Times are kept as 64-bit nanoseconds."""
 
 ImageLike = NDArray[np.uint8] | Image
@@ -77,6 +78,7 @@ class Result:
         likeness: To the selected target, -1..1; NaN where it is not known.
         age: Time since the last measured box, s.
         reason: Why the target is not tracked; "" if it is.
+        reason_code: The same as a number (docs/reasons.md), 0 without a reason.
     """
 
     def __init__(self, owner: Tracker, step: Step, masked: bool) -> None:
@@ -92,12 +94,14 @@ class Result:
         self.quality: float = track.quality
         self.likeness: float = track.likeness
         self.age: float = track.age_s
-        self.reason: str = track.reason
+        self.reason: str = str(track.reason)
+        self.reason_code: ReasonCode = track.reason.code
         self._owner: Tracker | None = owner
         self._mask: NDArray[np.uint8] | None = step.tracker.mask() if masked else None
 
     def __getstate__(self) -> dict[str, Any]:
-        """For copies: without the tracker, with the mask where it was read or can still be computed."""
+        """Return the state for copies: without the tracker, with the mask where it was read or can still be
+        computed."""
         if self._mask is None and self.measured:
             with suppress(InputError):
                 return vars(self) | {"_owner": None, "_mask": self.mask}
@@ -263,7 +267,8 @@ class Tracker:
         return self._update(image, time)[0]
 
     def update_all(self, image: ImageLike, time: float | None = None) -> list[Result]:
-        """As `update`, for every target, in order of id. Their masks are computed at once."""
+        """Track every target in the next image, as `update` does; return the results in order of id. Their
+        masks are computed at once."""
         return sorted(self._update(image, time), key=lambda result: result.target_id)
 
     def _update(self, image: ImageLike, time: float | None) -> list[Result]:
@@ -307,7 +312,7 @@ class Tracker:
             )
         most = self._targets.max_targets
         if len(self.ids) >= most and target_id not in self.ids:
-            more = f"open the tracker with et.Tracker(max_targets={most + 1}), or " * (most < MOST_TARGETS)
+            more = f"open the tracker with et.Tracker(max_targets={most + 1}), or " * (most < MAX_TARGETS)
             raise InputError(f"max_targets is {most}, and {most} are followed; {more}remove one: {self.ids}")
         chosen = self._targets.id_for(NEXT_FREE) if target_id is None else target_id
         prompt = _prompt(image, box, point, points, labels, mask)
@@ -319,7 +324,7 @@ class Tracker:
         self._targets.remove(target_id)
 
     def steer(self, target_id: int) -> None:
-        """Have `update`, `track` and `state` tell about this target. Raises InputError without it."""
+        """Make `update`, `track` and `state` return this target. Raises InputError without it."""
         self._targets.steer(target_id)
 
     @property
@@ -375,8 +380,8 @@ class Tracker:
         prompts: Prompts = NO_PROMPTS,
         ids: Collection[int] | None = None,
     ) -> list[Result]:
-        """The results, that of the steered target first. What only later images need of the last target's is
-        computed with the next image."""
+        """Return the results, that of the steered target first. What only later images need of the last
+        target's is computed with the next image."""
         count = len(self._targets.ids if ids is None else ids)
         results: list[Result] = []
 
@@ -415,14 +420,14 @@ class Tracker:
             seconds = float(time)
         except (TypeError, ValueError):
             seconds = math.nan
-        if not abs(seconds) <= MOST_SECONDS:
+        if not abs(seconds) <= MAX_SECONDS:
             raise InputError(f"time is {shown(time)}; give seconds as a finite number")
         return round(seconds * NS)
 
     def _frames(
         self, source: Source, fps: float | None, video_track: int | None
     ) -> Iterator[tuple[Image, int]]:
-        """The images of a source with their stamps. Raises InputError here where it can't be opened."""
+        """Yield the images of a source with their stamps. Raises InputError here where it can't be opened."""
         if isinstance(source, os.PathLike):
             source = os.fspath(source)
         if isinstance(source, int | str):

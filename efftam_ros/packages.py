@@ -47,6 +47,6 @@ OPTIONAL = (
 
 
 def missing_package(error: ModuleNotFoundError) -> Package | None:
-    """The package of the table that is not installed; None where another module is missing."""
+    """Return the package of the table that is not installed; None where another module is missing."""
     name = (error.name or "").partition(".")[0]
     return next((one for one in (*NEEDED, *OPTIONAL) if one.module == name), None)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def plugin_module(package: str, group: str, name: str) -> str | None:
-    """The dotted name of the module that a package offers; None where the package is not installed.
+    """Return the dotted name of the module that a package offers; None where the package is not installed.
 
     The package lists its modules in its own ``entry_points.txt``, so that a checkout, a ROS workspace and a
     wheel find the same ones. Nothing is imported. Raises KeyError for a group or name that is not listed.

@@ -19,13 +19,13 @@ from efftam_ros.core.errors import InputError, shown
 from efftam_ros.images.message import image_fields
 from efftam_ros.images.video import open_video
 from efftam_ros.messages.bags import CAMERA_INFO_TYPE, IMAGE_TYPES, STORAGES, open_typestore, writing
-from efftam_ros.tools.common.options import add_image_arguments, add_quiet_argument, tell
+from efftam_ros.tools.common.options import add_image_arguments, add_quiet_argument, report
 from efftam_ros.tools.common.outputs import Output, check_outputs
 from efftam_ros.tools.common.terminal import progress_bar
 
 # Stamp of the first image, ns; a stamp of zero would mean "not stamped".
 START_NS = 1_000_000_000
-# As ROS 2 takes names: no part is empty or begins with a digit.
+# A valid ROS 2 name: no part is empty or begins with a digit.
 TOPIC = r"/?[A-Za-z_]\w*(/[A-Za-z_]\w*)*/?"
 FRAME_ID = "camera_optical_frame"
 
@@ -60,9 +60,9 @@ def run(args: argparse.Namespace) -> int:
             f"--topic is {shown(args.topic)}; give a name of letters, digits and _ such as /camera/image_raw"
         )
     check_outputs([Output("--out", args.out, "new folder")])
-    source, store = open_video(args.video, args.fps, args.range, args.track, tell), open_typestore()
+    source, store = open_video(args.video, args.fps, args.range, args.track, report), open_typestore()
     if source.note:
-        tell(f"{source.name}: {source.note}")
+        report(f"{source.name}: {source.note}")
     base = "/" + args.topic.strip("/")
     compressed = args.encoding == "jpeg"
     total = min(source.count or math.inf, args.frames or math.inf)

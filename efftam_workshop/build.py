@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
             print(cost.text, file=sys.stderr)
             cost.require_small()
         engines = EngineSet(bundle, precision, library, facts, folder, calibration)
-        builder = EngineBuilder(engines, cuda, stream, progress.say, progress.step, clip)
+        builder = EngineBuilder(engines, cuda, stream, progress.report, progress.step, clip)
         reports = builder.build(force=args.force)
     if args.json:
         print(json.dumps({"bundle": bundle.spec.name, "folder": str(folder), "engines": reports}, indent=1))
@@ -154,7 +154,7 @@ class BuildProgress:
         self._bar: tqdm | None = None
         self._phase = ""
 
-    def say(self, line: str) -> None:
+    def report(self, line: str) -> None:
         if not self._quiet:
             self.close()
             print(line, file=sys.stderr)

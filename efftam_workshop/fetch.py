@@ -154,7 +154,7 @@ def _check_private(url: str) -> None:
 
 
 def cache_folder() -> Path:
-    """The user's cache folder for downloads."""
+    """Return the user's cache folder for downloads."""
     return Path(os.environ.get("XDG_CACHE_HOME") or expanded("~/.cache")) / LIBRARY
 
 

@@ -114,7 +114,7 @@ class RerunFile:
             self._stream.set_time(TIMELINE, duration=np.timedelta64(stamp_ns, "ns"))
         self._stream.log(f"{at}/image", rr.EncodedImage(contents=_jpeg(bgr), media_type="image/jpeg"))
         targets = self._targets.setdefault(at, set())
-        # The viewer shows an entity until told otherwise.
+        # The viewer shows an entity until it is removed.
         for gone in targets - answers.keys():
             for name in ("box", "velocity", "mask", "windows"):
                 self._show(f"{at}/image{_of(gone)}/{name}", None)
@@ -173,7 +173,7 @@ class RerunFile:
 
 
 def _of(target_id: int) -> str:
-    """A target's part of an entity's path."""
+    """Return a target's part of an entity's path."""
     return f"/{target_id}" if target_id else ""
 
 

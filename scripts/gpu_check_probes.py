@@ -1,4 +1,4 @@
-"""What gpu_check runs in processes of its own, as the first argument says; JSON on stdout."""
+"""What gpu_check runs in processes of its own, as the first argument selects; JSON on stdout."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ SMI += ",pcie.link.width.current,power.draw"
 
 
 def parse(bundle: Any) -> dict[str, str]:
-    """What TensorRT's parser says of each graph in FP16 and FP32, "" where it takes it; nothing is built."""
+    """The errors of TensorRT's parser for each graph in FP16 and FP32, "" where it takes it; nothing is
+    built."""
     from efftam_ros.core.errors import BackendError
     from efftam_ros.runtime.tensorrt.library import load_library
     from efftam_workshop.export.fp16.convert import load_graphs, to_fp16
@@ -192,9 +193,9 @@ def _track(tracker: Any, count: int) -> None:
         if prompt is not None:
             x, y, width, height = prompt.box.xywh()
             box = TargetSelection(kind=TargetSelection.BOX, x=x, y=y, width=width, height=height)
-            told = select.callback(SelectTarget.Request(selection=box), SelectTarget.Response())
-            if not told.success or not answered.acquire(timeout=ANSWER_S):
-                raise RuntimeError(f"the selection has no answer: {told.message}")
+            response = select.callback(SelectTarget.Request(selection=box), SelectTarget.Response())
+            if not response.success or not answered.acquire(timeout=ANSWER_S):
+                raise RuntimeError(f"the selection has no answer: {response.message}")
     if not answers[-1].measured:
         raise RuntimeError(f"after {count} frames the target is not tracked: {answers[-1].reason}")
 
@@ -243,19 +244,19 @@ def _second_thread() -> Iterator[dict[str, float]]:
 @contextmanager
 def _tegrastats() -> Iterator[list[str]]:
     """A Jetson's clocks, temperatures and power meanwhile, a line every 0.2 s."""
-    said: list[str] = []
+    lines: list[str] = []
     path = shutil.which("tegrastats")
     if path is None:
-        yield said
+        yield lines
         return
     command = [path, "--interval", "200"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, errors="replace") as process:
         try:
-            yield said
+            yield lines
         finally:
             process.terminate()
             assert process.stdout is not None
-            said += process.stdout.read().splitlines()
+            lines += process.stdout.read().splitlines()
 
 
 def _steal() -> int:

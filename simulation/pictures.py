@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import Box
+from efftam_ros.core.reasons import Reason, ReasonCode
 from efftam_ros.core.types import Track, TrackState
 from efftam_ros.images.overlay import FONT, draw_overlay
 from efftam_ros.images.stills.folder import read_bgr
@@ -57,7 +58,7 @@ def track_of(answer: Answer, size: tuple[int, int]) -> Track:
         quality=answer.quality,
         age_s=math.nan if answer.age_s is None else answer.age_s,
         image_size=size,
-        reason=answer.reason,
+        reason=Reason.read(ReasonCode.OTHER, answer.reason),
     )
 
 

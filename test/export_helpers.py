@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import torch
 from golden.weights import weights
 
+from efftam_ros.runtime.bundle import default_bundle
 from efftam_workshop.model.compact.network import CompactTAM
 from efftam_workshop.model.efficienttam.configurations import Configuration, Pooling
 from efftam_workshop.model.efficienttam.network import EfficientTAM
@@ -19,6 +21,7 @@ def compact_network() -> CompactTAM:
     """compact_192 with seeded weights."""
     torch.manual_seed(20240712)
     network = CompactTAM().eval()
+    network.spec = replace(network.spec, box_head=default_bundle().spec.box_head)
     with torch.no_grad():
         network.memory_attention.row_embedding.mul_(20.0)  # rows must matter before training made them
         for neck in (network.image_encoder.neck16, network.image_encoder.neck8, network.image_encoder.neck4):

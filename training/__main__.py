@@ -13,7 +13,7 @@ IDENTITY = Program(
 BOX = Program(
     "python -m training box",
     "The head that places the edges of the box.",
-    {step: f"training.box.{step}" for step in ("record", "fit")},
+    {step: f"training.box.{step}" for step in ("record", "fit", "export")},
 )
 JUDGE = Program(
     "python -m training judge",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.runtime.bundle import Bundle, file_sha256
+from efftam_ros.runtime.bundle import MANIFEST, Bundle, file_sha256
 from efftam_workshop.export.onnx.bundle import Source, export_bundle
 from efftam_workshop.model.common.network import Network
 from efftam_workshop.model.compact.network import SPEC
@@ -26,7 +27,7 @@ RESEARCH_LICENCE = (
 
 def ship(run: Path, out: Path, mean_with: Path | None = None, share: float = 0.5) -> int:
     """Export the weights of the folder ``run`` to the bundle ``out``, stored as float16; returns its size in
-    bytes.
+    bytes. The box head of a bundle that is replaced stays.
 
     ``mean_with``: a bundle (it may be ``out``) or another run's weights of the same network, which count
     ``share`` (0..1) in the mean that is exported. Of a network and one that was trained on from it the mean
@@ -50,6 +51,8 @@ def ship(run: Path, out: Path, mean_with: Path | None = None, share: float = 0.5
             require_open(mean_with)
         average(network, mean_with, share)
         note += f"; the mean with other weights, which count {share:g}"
+    if (out / MANIFEST).is_file():
+        network.spec = replace(network.spec, box_head=Bundle.load(out).spec.box_head)
     source = Source(
         checkpoint_sha256=file_sha256(weights),
         licence=OPEN_LICENCE if recipe["open_data_only"] else RESEARCH_LICENCE,

@@ -1,4 +1,5 @@
-"""The autopilot on one of our links: whether it is heard, its clock, commands to it, what it shall send."""
+"""The link to the autopilot: whether it sends, its clock, commands to it, and the messages requested of
+it."""
 
 from __future__ import annotations
 
@@ -7,13 +8,13 @@ from dataclasses import dataclass
 
 from efftam_flight.control_config import Instant
 from efftam_flight.mavlink.camera import Outbox
-from efftam_flight.mavlink.clock_map import JUMP_S, MOST_DRIFT, ClockMap
+from efftam_flight.mavlink.clock_map import JUMP_S, MAX_DRIFT, ClockMap
 from efftam_flight.mavlink.dialect import Message, mav
 from efftam_flight.mavlink.gimbal.stop_sequence import KINDS, AutopilotKind
 from efftam_flight.waits import AUTOPILOT_PAUSE_S, AUTOPILOT_SILENT_S
 
 CHECK_S = 2.0
-# Asked so often without reaching half the rate: say so.
+# After so many requests without half the rate a warning is logged.
 PATIENCE = 3
 CANCEL = -1  # as an interval
 
@@ -27,37 +28,37 @@ class _Wanted:
 
 
 class WantedIntervals:
-    """Message intervals wanted of one system. A fresh link gets hardly anything, a restarted autopilot
-    forgets what it was asked, and a slow link gives less than was asked: so the arrivals are counted, and
-    what comes too rarely is asked for again."""
+    """The message intervals requested of one system. A new link gets few messages, a restarted autopilot
+    forgets the requests, and a slow link delivers less than requested: so arrivals are counted, and a message
+    that comes too rarely is requested again."""
 
     def __init__(self) -> None:
         self._wanted: dict[tuple[int, int], _Wanted] = {}
         self._cancelled: list[tuple[int, int, int]] = []
 
     def want(self, component: int, message_id: int, rate_hz: float) -> None:
-        """From now on; another rate than before is asked for at once."""
+        """Request a message at this rate from now on; a changed rate is requested at once."""
         known = self._wanted.get((component, message_id))
         if known is None or known.rate_hz != rate_hz:
             self._wanted[component, message_id] = _Wanted(rate_hz)
 
     def drop(self, component: int, message_id: int) -> None:
-        """Not wanted any more: cancelled, also where the autopilot may have forgotten it meanwhile."""
+        """Cancel a message, also where the autopilot may have forgotten it meanwhile."""
         if self._wanted.pop((component, message_id), None) is not None:
             self._cancelled.append((component, message_id, CANCEL))
 
     def restart(self) -> None:
-        """The autopilot has forgotten all: ask again at once."""
+        """Request all messages again at once: the autopilot has forgotten them."""
         for wanted in self._wanted.values():
             wanted.since_s, wanted.asked = None, 0
 
-    def heard(self, component: int, message_id: int) -> None:
+    def received(self, component: int, message_id: int) -> None:
         wanted = self._wanted.get((component, message_id))
         if wanted is not None:
             wanted.count += 1
 
     def due(self, now_s: float) -> tuple[list[tuple[int, int, int]], list[str]]:
-        """What to ask now, as (component, message id, interval in us), and complaints."""
+        """Return what to ask now, as (component, message id, interval in us), and complaints."""
         asks, self._cancelled = self._cancelled, []
         complaints = []
         for (component, message_id), wanted in self._wanted.items():
@@ -81,8 +82,8 @@ class WantedIntervals:
 
 
 class AutopilotLink:
-    """``link``: the one by which the autopilot was heard first, None while it is silent. ``since_s``: from
-    when on it is heard without a pause."""
+    """``link``: the one by which the autopilot's first message came, None while it is silent. ``since_s``:
+    since when it has sent without a pause."""
 
     def __init__(self, ids: tuple[int, int], component: int, outbox: Outbox) -> None:
         self.link: str | None = None
@@ -92,22 +93,22 @@ class AutopilotLink:
         self.kind = AutopilotKind()
         self.autopilot: int | None = None  # of its heartbeat
         self._ids, self._target, self._outbox = ids, component, outbox
-        self._heard_s = self._timed_s = -math.inf  # any message, one with a new time
+        self._received_s = self._timed_s = -math.inf  # any message, one with a new time
         self._is_timed = False  # such messages come one after the other
         self._paused = True
         # The newest time since boot that each kind of message carried, and when that came; s.
         self._times: dict[str, tuple[float, float]] = {}
         self._newest_s = self._newest_at_s = -math.inf  # of all kinds, and when it came
 
-    def hear(self, link: str, message: Message, now_s: float) -> bool:
-        """Whether it is heard anew: for the first time, or after a pause."""
+    def receive(self, link: str, message: Message, now_s: float) -> bool:
+        """Take a message. Returns whether it is the first one, or the first after a pause."""
         if message.get_type() == "HEARTBEAT" and message.autopilot != mav.MAV_AUTOPILOT_INVALID:
             self.autopilot = message.autopilot
             self.kind = KINDS.get(message.autopilot, AutopilotKind())
             self.link = self.link or link
         if link != self.link:
             return False
-        self._heard_s = now_s
+        self._received_s = now_s
         anew = self.pauses(now_s)
         if anew:
             self._paused = self._is_timed = False
@@ -116,33 +117,34 @@ class AutopilotLink:
         return anew
 
     def pauses(self, now_s: float) -> bool:
-        """Whether messages with its time, which came all along before, do not come any more, until they come
-        again. It may have been restarted: then it sends heartbeats alone."""
+        """Return whether messages with its time, which came all along before, do not come any more, until
+        they come again. It may have been restarted: then it sends heartbeats alone."""
         self._paused = self._paused or (self._is_timed and now_s - self._timed_s > AUTOPILOT_PAUSE_S)
         return self._paused
 
     def silent_s(self, now_s: float) -> float:
-        """For how long nothing is heard of it; 0 where that is as usual, or it was never heard."""
-        is_missed = self._heard_s > -math.inf and (self.link is None or self.pauses(now_s))
-        return now_s - self._heard_s if is_missed else 0.0
+        """Return for how long no message of it has come, s; 0 where that is as usual, or none has ever
+        come."""
+        is_missed = self._received_s > -math.inf and (self.link is None or self.pauses(now_s))
+        return now_s - self._received_s if is_missed else 0.0
 
     def boot_s(self, now_s: float) -> float:
-        """Its time since boot; infinite where that is not known."""
+        """Return its time since boot, s; infinite where that is not known."""
         return self.clock.to_theirs(now_s) if self.clock.is_known else math.inf
 
     def falls_silent(self, now_s: float) -> bool:
-        """Whether it is not heard any more, from now on."""
-        if self.link is None or now_s - self._heard_s <= AUTOPILOT_SILENT_S:
+        """Note a silence of `AUTOPILOT_SILENT_S`; return True when it begins."""
+        if self.link is None or now_s - self._received_s <= AUTOPILOT_SILENT_S:
             return False
         self.link, self._paused = None, True
         return True
 
     def time(self, kind: str, boot_s: float, now: Instant) -> tuple[float, bool]:
-        """When it made a message, on our steady clock, s, and whether it was restarted before.
+        """Return when it made a message, on our steady clock, s, and whether it was restarted before.
 
-        Streamed messages tell of a restart: their time goes back, to less than has passed since the newest of
+        Streamed messages show a restart: their time goes back, to less than has passed since the newest of
         before. A message that is sent on request may be older than they are: PX4 made its message 280 soon
-        after its boot. A time that stands still tells nothing: PX4 repeats message 281 with it while its
+        after its boot. A time that stands still shows nothing: PX4 repeats message 281 with it while its
         gimbal is silent. A time that leaps ahead is that of a message that waited less than those before.
         """
         last_boot_s, last_s = self._times.get(kind, (math.nan, math.nan))
@@ -153,7 +155,7 @@ class AutopilotLink:
         advanced_s, passed_s = boot_s - last_boot_s, now.steady_s - last_s
         is_streamed = advanced_s < -JUMP_S or (advanced_s > 0.0 and abs(advanced_s - passed_s) < JUMP_S)
         restarted = boot_s < self._newest_s - JUMP_S
-        since_s = (1.0 + MOST_DRIFT) * (now.steady_s - self._newest_at_s)
+        since_s = (1.0 + MAX_DRIFT) * (now.steady_s - self._newest_at_s)
         if restarted and not (is_streamed and boot_s < since_s + JUMP_S):
             return min(self.clock.when(boot_s, now.steady_s), now.steady_s), False
         if restarted:

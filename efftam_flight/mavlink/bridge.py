@@ -25,14 +25,14 @@ from efftam_ros.messages.bearing import CameraModel
 from efftam_ros.messages.positions import PositionReport
 from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport
 
-MOST_DECODERS = 16
+MAX_DECODERS = 16
 REPORT_AGAIN_S = 5.0
 UNASKED_S = 10.0
-# Another camera of our ids that is heard so soon after the start was there before us.
+# Another camera of our ids that sends so soon after our start was there before us.
 FIRST_S = 5.0
 FOLLOW_COMPONENT = mav.MAV_COMP_ID_ONBOARD_COMPUTER
-TEXT_BYTES, MOST_PIECES = 50, 5
-# Whoever ends this process waits so long before killing it: launch 5 s. Then how long the last words travel.
+TEXT_BYTES, MAX_PIECES = 50, 5
+# How long the stop sequence may take: launch kills the process after 5 s. Then the last messages' way.
 END_S, READ_S = 3.0, 0.2
 
 
@@ -52,7 +52,7 @@ class _Link:
         messages = []
         for peer, data in self.connection.receive():
             if peer not in self._decoders:
-                if len(self._decoders) >= MOST_DECODERS:
+                if len(self._decoders) >= MAX_DECODERS:
                     del self._decoders[next(iter(self._decoders))]
                 self._decoders[peer] = Decoder(self.connection.datagrams, self._signer)
             messages += self._decoders[peer].feed(data)
@@ -63,7 +63,7 @@ class Bridge:
     """One thread at a time. Messages are not passed from one of the ``connections`` to another.
 
     ``report`` takes one line for the log; repeats of a line within 5 s are left out. ``signer`` signs all
-    that is sent, and what it refuses is not heard. ``vehicle`` gets the vehicle's positions.
+    that is sent, and what it refuses is ignored. ``vehicle`` gets the vehicle's positions.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Bridge:
         self._signer = signer
         self._clock = clock
         self._log = report
-        self._said: dict[str, float] = {}
+        self._reported: dict[str, float] = {}
         self.camera = CameraComponent(config, self, tracker, self._report)
         self.gimbal = GimbalClient(config, self, gimbal, self._report)
         self._vehicle = VehicleState(config, vehicle)
@@ -94,7 +94,7 @@ class Bridge:
         self._landing = LandingTarget(config.system_id, config.camera_roll, self._report)
         self._next_tick_s = -math.inf
         self._started_s: float | None = None
-        self._texts = 0  # long ones told
+        self._texts = 0  # long ones sent
         self._strangers: set[tuple[int, int]] = set()
         self._is_signing_reported = signer is not None
         # Why this bridge must not go on: another one has its ids and was there before it; empty while it may.
@@ -107,14 +107,14 @@ class Bridge:
         self.camera.track(status, self._clock())
 
     def estimate(self, estimate: MotionReport) -> None:
-        """The tracker's newest bearing, for LANDING_TARGET."""
+        """Take the tracker's newest bearing, for LANDING_TARGET."""
         if self.config.landing_target:
             message = self._landing.message(estimate, self.gimbal.autopilot_clock, self._clock())
             if message is not None:
                 self.send(message)
 
     def locate(self, report: PositionReport) -> None:
-        """The newest position of the target that is steered by."""
+        """Take the newest position of the steered target."""
         self.camera.locate(report, self._clock())
         self.follow.locate(report, self._clock())
 
@@ -153,20 +153,20 @@ class Bridge:
             each.connection.send(each.follow_encoder.encode(message))
 
     def poll(self, timeout_s: float = TICK_S) -> None:
-        """Wait for messages in real time, at most until the next tick, and do what is due."""
+        """Wait for messages in real time, at most until the next tick, and do the due work."""
         files = [file for link in self._links.values() for file in link.connection.files()]
         wait_s = min(max(self._next_tick_s - time.monotonic(), 0.0), timeout_s)
         # Connections without a file are looked at with each tick.
         try:
-            heard = select.select(files, [], [], wait_s)[0]
+            ready = select.select(files, [], [], wait_s)[0]
         except (OSError, ValueError):  # ValueError: of a link that was lost there is no file any more
-            heard = []
+            ready = []
             time.sleep(wait_s)
-        if heard or time.monotonic() >= self._next_tick_s:
+        if ready or time.monotonic() >= self._next_tick_s:
             self.step()
 
     def step(self) -> None:
-        """What `poll` does, without waiting."""
+        """Do what `poll` does, without waiting."""
         now = self._clock()
         self._receive(now)
         if now.steady_s >= self._next_tick_s:
@@ -244,14 +244,14 @@ class Bridge:
         self._report(Severity.WARNING, fault)
 
     def _notice_signing(self, message: Message) -> None:
-        """An autopilot that signs may refuse what is not signed, and does not say so."""
+        """Warn once that an autopilot which signs may silently refuse what is not signed."""
         is_signed = message.get_header().incompat_flags & mav.MAVLINK_IFLAG_SIGNED
         if is_signed and message.autopilot != mav.MAV_AUTOPILOT_INVALID and not self._is_signing_reported:
             self._is_signing_reported = True
             self._report(
                 Severity.WARNING,
                 "the autopilot signs its messages and this bridge has no signing_key: it may refuse ours"
-                " without a word; set signing_key. A gimbal that does not sign is refused too",
+                " without notice; set signing_key. A gimbal that does not sign is refused too",
             )
 
     def _report_faults(self) -> None:
@@ -285,27 +285,27 @@ class Bridge:
         if self._started_s is None:
             self._started_s = now.steady_s
         elif now.steady_s - self._started_s > UNASKED_S and not self.camera.asked_for_information:
-            self.camera.asked_for_information = True  # said once
+            self.camera.asked_for_information = True  # reported once
             self._report(
                 Severity.INFO, f"no ground station asked for the camera's information in {UNASKED_S:g} s"
             )
 
     def _report(self, severity: Severity, text: str) -> bool:
-        """Log a line, and tell the stations what they should know; False where it was just said."""
+        """Log a line, and send warnings and errors to the ground stations; False where it was just logged."""
         now_s = self._clock().steady_s
-        if now_s - self._said.get(text, -math.inf) < REPORT_AGAIN_S:
+        if now_s - self._reported.get(text, -math.inf) < REPORT_AGAIN_S:
             return False
-        if len(self._said) > 100:
-            self._said.clear()
-        self._said[text] = now_s
+        if len(self._reported) > 100:
+            self._reported.clear()
+        self._reported[text] = now_s
         self._log(severity, text)
         if severity is not Severity.INFO:
-            self._tell_stations(severity, text.encode())
+            self._send_text(severity, text.encode())
         return True
 
-    def _tell_stations(self, severity: Severity, text: bytes) -> None:
-        """As STATUSTEXT; a long text in pieces of one number, as MAVLink 2 has them."""
-        pieces = [text[at : at + TEXT_BYTES] for at in range(0, len(text), TEXT_BYTES)][:MOST_PIECES]
+    def _send_text(self, severity: Severity, text: bytes) -> None:
+        """Send a text as STATUSTEXT; a long one in pieces with one number, as MAVLink 2 defines them."""
+        pieces = [text[at : at + TEXT_BYTES] for at in range(0, len(text), TEXT_BYTES)][:MAX_PIECES]
         if len(pieces) > 1:
             self._texts = self._texts % 65535 + 1
         number = self._texts if len(pieces) > 1 else 0

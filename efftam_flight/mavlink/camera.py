@@ -1,4 +1,4 @@
-"""The camera component: what ground stations see of the tracker, and how they tell it what to follow."""
+"""The camera component: shows ground stations the tracker's status and receives their selections."""
 
 from __future__ import annotations
 
@@ -51,11 +51,12 @@ SHORTEST_INTERVAL_S = 0.02
 DECISION_S = 1.5
 # An older position of the target is none, s.
 POSITION_AGE_S = 1.0
-# The same command again within this time is a repeat of one whose answer was lost; marked as one, longer.
+# Within this time the same command counts as a repeat of one whose answer was lost; one that is marked as a
+# repeat counts for longer.
 REPEAT_S = 1.0
 MARKED_REPEAT_S = 5.0
 # More requests than wait for a decision at once, while the images' clock stands still.
-MOST_STAMPS = 64
+MAX_STAMPS = 64
 # Nobody knows the sensor's size; only its ratio to the focal length has a meaning.
 NOMINAL_SENSOR_MM = 6.0
 CAPABILITIES = (
@@ -71,8 +72,10 @@ class TrackerPort(Protocol):
     """The way to the tracker. It must not block."""
 
     def select(self, request: Selection) -> str | None:
-        """Hand a request on, in 0..1 of the tracker's image; no two have the same stamp. Its outcome comes
-        later; a text says why that is impossible now."""
+        """Publish a request, in 0..1 of the tracker's image; no two have the same stamp.
+
+        Its outcome arrives later. Returns why the request can't be published now, None if it was.
+        """
 
 
 class Outbox(Protocol):
@@ -84,18 +87,19 @@ class Outbox(Protocol):
 
 @dataclass
 class _Command:
-    """A selection command that was taken: what is known when it comes again, also by another link."""
+    """A selection command that was carried out, for its answer when the command is repeated, also by another
+    link."""
 
     links: list[str]
     parameters: tuple[float, ...]
     taken_s: float
     request: Selection
     result: int | None = None  # None: the tracker has not decided yet
-    refusal: str = ""  # of an image that the tracker has not seen yet: asked again when it has
+    refusal: str = ""  # for an image that the tracker has not answered yet: published again once it has
 
 
 def firmware_version(version: str) -> int:
-    """A version as MAVLink packs it: its first number in the lowest byte."""
+    """Return a version as MAVLink packs it: its first number in the lowest byte."""
     numbers = [int("".join(filter(str.isdigit, part)) or 0) for part in version.split(".")[:4]]
     return sum((number & 0xFF) << (8 * place) for place, number in enumerate(numbers))
 
@@ -111,25 +115,25 @@ class CameraComponent:
         report: Callable[[Severity, str], object],
     ) -> None:
         self.config = config
-        # In our heartbeats: tells them from those of another camera with our ids.
+        # In our heartbeats: distinguishes them from those of another camera with our ids.
         self.instance = random.getrandbits(32)
         self._outbox, self._tracker, self._report = outbox, tracker, report
         self._camera: CameraModel | None = None
         self._status = BoxReport(0)
-        self._heard_s: float | None = None
-        self._said: tuple[int, int] | None = None
+        self._received_s: float | None = None
+        self._sent_status: tuple[int, int] | None = None
         self._position: tuple[PositionReport | None, float] = (None, -math.inf)  # when it came
         self._intervals: dict[tuple[int, Sender], float] = {}  # by message
         self._due: dict[tuple[int, str], float] = {}  # by message and link
         self._commands: dict[tuple[int, int, int], _Command] = {}  # by system, component and number
-        self._image_offset_ns = 0  # of the images' clock to the system's
+        self._image_offset_ns = 0  # offset from the images' clock to the system's
         self._next_heartbeat_s = -math.inf
         self._started_s: float | None = None
-        self._stamps: deque[int] = deque(maxlen=MOST_STAMPS)  # of the last requests
+        self._stamps: deque[int] = deque(maxlen=MAX_STAMPS)  # of the last requests
         self.asked_for_information = False
 
     def set_camera(self, camera: CameraModel) -> None:
-        """The calibration and size of the images, for CAMERA_INFORMATION."""
+        """Set the calibration and size of the images, for CAMERA_INFORMATION."""
         self._camera = camera
 
     @property
@@ -140,21 +144,21 @@ class CameraComponent:
     # The tracker's side
 
     def track(self, status: BoxReport, now: Instant) -> None:
-        self._status, self._heard_s = status, now.steady_s
+        self._status, self._received_s = status, now.steady_s
         clock = image_clock(status.stamp_ns, now)
         self._image_offset_ns = 0 if clock is None else clock[1] - now.stamp_ns
-        self._say_change()
+        self._send_change()
         for command in self._commands.values():
             if command.refusal and status.stamp_ns >= command.request.stamp_ns:
                 command.refusal = ""
                 self._tracker.select(command.request)
 
     def locate(self, report: PositionReport, now: Instant) -> None:
-        """The newest position of the target that is steered by."""
+        """Take the newest position of the steered target."""
         self._position = (report, now.steady_s)
 
     def selection_result(self, result: ResultReport) -> None:
-        """The tracker's decision on a request of ours; results of others' requests are passed over."""
+        """Take the tracker's decision on a request of ours; ignore results of others' requests."""
         for key, command in self._commands.items():
             stamp_ns = command.request.stamp_ns
             if stamp_ns != result.stamp_ns or command.result is not None:
@@ -207,20 +211,22 @@ class CameraComponent:
             self._acknowledge(key[2], result, (link, *key[:2]))
 
     def _notice_silence(self, now: Instant) -> None:
-        """A tracker that says nothing any more does not track: stop repeating its last word."""
+        """Report the target as LOST when the tracker is silent, in place of repeating its last status."""
         if (
-            self._heard_s is not None
-            and now.steady_s - self._heard_s > self.config.tracker_silence
+            self._received_s is not None
+            and now.steady_s - self._received_s > self.config.tracker_silence
             and self._status.state not in (TrackState.IDLE, TrackState.LOST)
         ):
-            self._report(Severity.ERROR, f"no answer of the tracker for {now.steady_s - self._heard_s:.1f} s")
+            self._report(
+                Severity.ERROR, f"no answer of the tracker for {now.steady_s - self._received_s:.1f} s"
+            )
             self._status = replace(self._status, state=TrackState.LOST)
-            self._say_change()
+            self._send_change()
 
-    def _say_change(self) -> None:
-        said = (status_flags(self._status.state, self.config.lost_status), self._status.selection)
-        if said != self._said:
-            self._said = said
+    def _send_change(self) -> None:
+        status = (status_flags(self._status.state, self.config.lost_status), self._status.selection)
+        if status != self._sent_status:
+            self._sent_status = status
             self._send_status(None)
 
     def _send_stream(self, number: int, link: str, now: Instant) -> None:
@@ -240,8 +246,8 @@ class CameraComponent:
     # The operator's side
 
     def handle(self, message: Message, link: str, now: Instant) -> None:
-        """A command, if it is one for us. To a broadcast only what we can do is answered: the rest may be
-        meant for others."""
+        """Answer a command for us. Of a broadcast only what we support is answered: the rest may be meant for
+        others."""
         kind = message.get_type()
         if kind not in ("COMMAND_LONG", "COMMAND_INT"):
             return
@@ -359,11 +365,11 @@ class CameraComponent:
         impossible = self._tracker.select(request)
         if impossible is not None:
             command.result = REJECTED
-            self._report(Severity.WARNING, f"no selection now: {impossible}")
+            self._report(Severity.WARNING, f"selection not possible: {impossible}")
         return command.result
 
     def _read(self, number: int, parameters: tuple[float, ...], now: Instant) -> Selection | None:
-        """The request in a command; None when its numbers are no selection."""
+        """Return the request in a command; None when its numbers are no selection."""
         if number == STOP_TRACKING:
             return Selection(self._stamp(now.stamp_ns), normalized=True)
         latency_ns = round(self.config.video_latency * NS)
@@ -393,8 +399,8 @@ class CameraComponent:
         self._report(Severity.WARNING, f"selection refused: {why}")
 
     def _stamp(self, stamp_ns: int) -> int:
-        """Two requests never have the same stamp: their results are told apart by it. No message can carry a
-        negative one, which comes from simulated time at its start."""
+        """Return a stamp that no other request has, as the results are matched by it. A negative one, which
+        simulated time has at its start, becomes 0, because no message can carry it."""
         stamp_ns = max(stamp_ns, 0)
         while stamp_ns in self._stamps:
             stamp_ns += 1
@@ -403,7 +409,7 @@ class CameraComponent:
 
 
 def _parameters(message: Message) -> tuple[float, ...]:
-    """The seven parameters; NaN where a whole number is not set."""
+    """Return the seven parameters; NaN where a whole number is not set."""
     if message.get_type() == "COMMAND_LONG":
         return tuple(float(getattr(message, f"param{i}")) for i in range(1, 8))
     whole = [math.nan if v == NOT_SET else float(v) for v in (message.x, message.y)]

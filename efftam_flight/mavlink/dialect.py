@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any
 
-# The versioned dialect speaks MAVLink 2 whatever the environment variable MAVLINK20 says.
+# The versioned dialect uses MAVLink 2 whatever the value of the environment variable MAVLINK20.
 from pymavlink.dialects.v20 import common as mav
 
 # pymavlink has no types.

@@ -21,7 +21,7 @@ class Decoder:
             self._parser.signing = signer.state
 
     def feed(self, data: bytes) -> list[Message]:
-        """The messages that these bytes complete. Messages outside the dialect are left out."""
+        """Return the messages that these bytes complete. Messages outside the dialect are left out."""
         if self._signer is not None:
             self._signer.set_time()
         found = self._parser.parse_buffer(data) or []

@@ -1,7 +1,7 @@
 """MAVLink 2 signing, by pymavlink: the key, times that never go back, and what is refused.
 
 The links share one key, one time and one memory of each stream (system, component, link id), so that a frame
-that was heard on one link is refused as a repeat on all.
+that arrived on one link is refused as a repeat on all.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ AHEAD = 20 * UNITS_PER_S
 
 
 class Verifier(mav.MAVLink):
-    """pymavlink's codec, without the times of signatures that are wrong: it keeps them too, and by one such
-    frame from far ahead anybody could have all refused that a component really sends."""
+    """pymavlink's codec, which ignores the times of wrong signatures. pymavlink itself keeps them: with one
+    forged frame from the far future anybody could make it refuse all that a component really sends."""
 
     def check_signature(self, frame: bytearray, system: int, component: int) -> bool:
         known = dict(self.signing.stream_timestamps)
@@ -46,7 +46,7 @@ class Signer:
         self._clock, self._store = clock, key_file.with_name(key_file.name + ".time")
         self.state = mav.MAVLinkSigning()
         self.state.secret_key, self.state.sign_outgoing = read_key(key_file), True
-        # Decoded all the same and left out by `Decoder`, which can then tell whose they are.
+        # Decoded all the same and left out by `Decoder`, which then knows whose they are.
         self.state.allow_unsigned_callback = lambda *_: True
         self.refused: dict[str, int] = {}  # how many, by what is wrong with them
         self.news: list[str] = []  # the first of each kind, for the log
@@ -67,11 +67,11 @@ class Signer:
             ) from error
 
     def accepts(self, message: Message) -> bool:
-        """Whether it carries a right signature; others are counted."""
+        """Return whether it carries a right signature; others are counted."""
         if message.get_signed():
             return True
         if message.get_msgId() == mav.MAVLINK_MSG_ID_RADIO_STATUS:
-            return False  # radios tell of themselves and can't sign: nothing to complain of
+            return False  # radios report their own state and can't sign: no fault
         is_signed = message.get_header().incompat_flags & mav.MAVLINK_IFLAG_SIGNED
         kind = "wrongly signed" if is_signed else "unsigned"
         self.refused[kind] = self.refused.get(kind, 0) + 1
@@ -84,7 +84,8 @@ class Signer:
         return False
 
     def set_time(self) -> None:
-        """Before a frame is signed or checked: not before now, nor before what was signed and heard."""
+        """Set the time before a frame is signed or checked: at least now, and at least that of all frames
+        signed and received."""
         self.state.timestamp = max(self.state.timestamp, int((self._clock() - EPOCH_S) * UNITS_PER_S))
 
     def keep(self) -> None:
@@ -108,20 +109,20 @@ class Signer:
 
 
 def read_key(file: Path) -> bytes:
-    """The key in a file that only its owner may read: 64 hexadecimal digits, as sha256sum prints them.
+    """Return the key in a file that only its owner may read: 64 hexadecimal digits, as sha256sum prints them.
 
     Raises InputError otherwise, and never shows what is in it.
     """
     try:
         with file.open("rb") as opened:
             mode = stat.S_IMODE(os.fstat(opened.fileno()).st_mode)
-            words = opened.read(4096).split()
+            keys = opened.read(4096).split()
     except OSError as error:
         raise InputError(f"signing_key: {file} can't be read: {error.strerror}") from error
     if mode & 0o077:
         raise InputError(f"signing_key: {file} has mode {mode:03o}, others may use it; chmod 600 {file}")
     try:
-        key = bytes.fromhex(words[0].decode()) if words else b""
+        key = bytes.fromhex(keys[0].decode()) if keys else b""
     except ValueError:
         key = b""
     if len(key) != KEY_BYTES:

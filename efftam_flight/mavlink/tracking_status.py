@@ -38,13 +38,13 @@ class StreamView:
     quarter_turns: int = 0
 
     def to_image(self, u: float, v: float) -> tuple[float, float]:
-        """From 0..1 of the video to 0..1 of the image."""
+        """Convert 0..1 of the video to 0..1 of the image."""
         for _ in range(self.quarter_turns % 4):
             u, v = v, 1.0 - u
         return self.left + u * self.width, self.top + v * self.height
 
     def to_video(self, x: float, y: float) -> tuple[float, float]:
-        """From 0..1 of the image to 0..1 of the video; outside 0..1 where the video does not show it."""
+        """Convert 0..1 of the image to 0..1 of the video; outside 0..1 where the video does not show it."""
         u, v = (x - self.left) / self.width, (y - self.top) / self.height
         for _ in range(self.quarter_turns % 4):
             u, v = 1.0 - v, u
@@ -60,12 +60,12 @@ class StreamView:
 
 
 def between(a: tuple[float, float], b: tuple[float, float]) -> Box:
-    """The box with two opposite corners."""
+    """Return the box with two opposite corners."""
     return Box.from_edges(min(a[0], b[0]), min(a[1], b[1]), max(a[0], b[0]), max(a[1], b[1]))
 
 
 def box_in_image(report: BoxReport) -> Box | None:
-    """The followed target's box in 0..1 of the image; None without one."""
+    """Return the followed target's box in 0..1 of the image; None without one."""
     (width, height), box = report.image_size, report.box
     if report.state in (TrackState.IDLE, TrackState.LOST) or box is None or not (width and height):
         return None
@@ -112,8 +112,9 @@ def tracking_message(
 
 
 class LandingTarget:
-    """LANDING_TARGET (149) by angles, for a camera that looks down and whose image's top is turned to the
-    right of the nose by ``camera_roll``, rad. ``camera`` and ``status``, the newest, give the target's size.
+    """Builds LANDING_TARGET (149) with angles, for a camera that looks down and whose image's top is turned
+    to the right of the nose by ``camera_roll``, rad. ``camera`` and ``status``, the newest, give the target's
+    size.
     """
 
     def __init__(self, system_id: int, camera_roll: float, report: Callable[[Severity, str], object]) -> None:
@@ -121,17 +122,18 @@ class LandingTarget:
         self.status: BoxReport | None = None
         self._system_id, self._camera_roll, self._report = system_id, camera_roll, report
         self._range: tuple[float, float] = (0.0, -math.inf)  # m, when
-        self._clock: str | None = ""  # of the images, as it was told
+        self._clock: str | None = ""  # of the images, as it was reported
 
     def measure(self, message: Message, now: Instant) -> None:
-        """DISTANCE_SENSOR: used when it is of this vehicle, looks down, and its value is one."""
+        """Take a DISTANCE_SENSOR of this vehicle that looks down and has a valid value."""
         if message.get_srcSystem() != self._system_id or message.orientation != DOWNWARD:
             return
         distance_m = measured_range(message)
         self._range = (0.0, -math.inf) if distance_m is None else (distance_m, now.steady_s)
 
     def _age_s(self, stamp_ns: int, now: Instant) -> float | None:
-        """Age of an image; None where the clock of its stamp is not known. What it is, is told once."""
+        """Return the age of an image; None where the clock of its stamp is not known. The clock is reported
+        once."""
         clock = image_clock(stamp_ns, now)
         name = None if clock is None else clock[0]
         if name != self._clock:
@@ -148,7 +150,7 @@ class LandingTarget:
         return None if clock is None else (clock[1] - stamp_ns) / NS
 
     def message(self, estimate: MotionReport, autopilot: ClockMap, now: Instant) -> Message | None:
-        """The bearing, at its image's time on the autopilot's clock; None where it is not measured."""
+        """Return the bearing, at its image's time on the autopilot's clock; None where it is not measured."""
         if not (
             estimate.state is TrackState.TRACKING
             and estimate.valid

@@ -13,32 +13,18 @@ from efftam_flight.position.config import PositionConfig
 from efftam_flight.position.ground_filter import GroundFilter, Height, Ray
 from efftam_flight.position.poses import CameraPose, CameraPoses
 from efftam_flight.values import NS
+from efftam_ros.core.reasons import NO_REASON, Reason, ReasonCode
 from efftam_ros.core.types import TrackState
-from efftam_ros.messages.positions import Cause, HeightSource, PositionReport
+from efftam_ros.messages.positions import HeightSource, PositionReport
 from efftam_ros.messages.reports import MotionReport
 
 # A target that was not measured for longer begins anew, s.
 FORGOTTEN_S = 5.0
-REASONS = {
-    Cause.NO_TARGET: "no target is followed",
-    Cause.NO_BEARING: "the camera has no calibration: publish camera_info with K",
-    Cause.NO_ATTITUDE: (
-        "the camera's attitude at the image's stamp is not known: check gimbal_attitude and vehicle_heading,"
-        " and compare the clocks"
-    ),
-    Cause.NO_POSITION: (
-        "the vehicle's position at the image's stamp is not known: wait for its fix, and compare the clocks"
-    ),
-    Cause.NO_HEIGHT: (
-        "no height above the ground is known: connect a range finder, or let the autopilot send its height"
-        " above home"
-    ),
-}
 
 
 @dataclass
 class _GroundTarget:
-    """What is known of one target."""
+    """The position filter of one target, and the source of its height."""
 
     filter: GroundFilter
     selection: int
@@ -55,24 +41,24 @@ class PositionEstimator:
         self._targets: dict[int, _GroundTarget] = {}
 
     def answer(self, report: MotionReport) -> PositionReport:
-        """The position that an answer of the tracker gives, at its image's stamp."""
+        """Return the position that an answer of the tracker gives, at its image's stamp."""
         if report.state in (TrackState.IDLE, TrackState.LOST) or not report.valid:
             if report.state in (TrackState.IDLE, TrackState.LOST):
                 self._targets.pop(report.target_id, None)
-            return self._without(report, Cause.NO_TARGET, report.reason)
+            return self._without(report, report.reason or ReasonCode.POSITION_NO_TARGET.reason())
         target = self._target(report)
         pose = self._poses.at(report.stamp_ns, ray_of(report.azimuth, report.elevation))
-        if isinstance(pose, Cause):
+        if isinstance(pose, Reason):
             return self._without(report, pose)
         if report.measured:
             lack = self._measure(target, report, pose)
-            if lack is not None:
-                return self._without(report, *lack)
+            if lack:
+                return self._without(report, lack)
         if target.measured_ns is None:
-            return self._without(report, Cause.NO_TARGET, "the target has not been measured yet")
+            return self._without(report, ReasonCode.POSITION_NOT_MEASURED.reason())
         age_s = (report.stamp_ns - target.measured_ns) / NS
         if age_s > self._config.coast:
-            return self._without(report, Cause.NO_TARGET, f"the target was not measured for {age_s:.1f} s")
+            return self._without(report, ReasonCode.POSITION_UNSEEN.reason(age_s=age_s))
         return self._found(report, target, pose, age_s)
 
     def _target(self, report: MotionReport) -> _GroundTarget:
@@ -85,29 +71,20 @@ class PositionEstimator:
         self._targets[report.target_id] = target
         return target
 
-    def _measure(
-        self, target: _GroundTarget, report: MotionReport, pose: CameraPose
-    ) -> tuple[Cause, str] | tuple[Cause] | None:
-        """Take the bearing into the filter; why that is not possible."""
+    def _measure(self, target: _GroundTarget, report: MotionReport, pose: CameraPose) -> Reason:
+        """Add the bearing to the filter; return why that is not possible, else an empty reason."""
         if not report.has_bearing or not (math.isfinite(report.azimuth) and math.isfinite(report.elevation)):
-            return (Cause.NO_BEARING,)
+            return ReasonCode.POSITION_NO_BEARING.reason()
         if pose.height is None:
-            return (Cause.NO_HEIGHT,)
+            return ReasonCode.POSITION_NO_HEIGHT.reason()
         height = self._above_target(pose.height)
         if not height.value > 0.0:
-            return (
-                Cause.NO_HEIGHT,
-                f"the camera is {height.value:.1f} m above the target: it can't be below",
-            )
+            return ReasonCode.POSITION_BELOW_TARGET.reason(height=height.value)
         direction = np.asarray(rotated(pose.q, ray_of(report.azimuth, report.elevation)))
         depression = math.asin(max(-1.0, min(1.0, float(direction[2]))))
         if depression < self._config.min_depression:
             least = math.degrees(self._config.min_depression)
-            return (
-                Cause.NEAR_HORIZON,
-                f"too near the horizon: the target is {math.degrees(depression):.1f} degrees below it, and"
-                f" {least:.0f} are needed; fly higher or closer",
-            )
+            return ReasonCode.NEAR_HORIZON.reason(depression=math.degrees(depression), least=least)
         ray = Ray(
             direction,
             np.asarray(pose.place),
@@ -119,10 +96,10 @@ class PositionEstimator:
         target.filter.update(report.stamp_ns, ray, height)
         target.source, target.measured_ns = height.source, report.stamp_ns
         target.ground = -pose.place[2] - pose.height.value
-        return None
+        return NO_REASON
 
     def _above_target(self, height: Height) -> Height:
-        """The camera above the middle of the target, which stands on the ground."""
+        """Return the camera above the middle of the target, which stands on the ground."""
         above = height.value - self._config.target_height
         return Height(above, height.error, height.source, height.range_m, height.axis)
 
@@ -140,7 +117,6 @@ class PositionEstimator:
             measured=report.measured,
             age_s=age_s,
             valid=True,
-            cause=Cause.NO_CAUSE,
             latitude=math.nan if geo is None else geo.latitude,
             longitude=math.nan if geo is None else geo.longitude,
             altitude=math.nan if geo is None else geo.altitude,
@@ -156,8 +132,8 @@ class PositionEstimator:
             camera_z=camera_up,
         )
 
-    def _without(self, report: MotionReport, cause: Cause, reason: str = "") -> PositionReport:
-        return PositionReport(**_common(report), valid=False, cause=cause, reason=reason or REASONS[cause])
+    def _without(self, report: MotionReport, reason: Reason) -> PositionReport:
+        return PositionReport(**_common(report), valid=False, reason=reason)
 
 
 def _common(report: MotionReport) -> dict[str, Any]:
@@ -171,12 +147,12 @@ def _common(report: MotionReport) -> dict[str, Any]:
 
 
 def _yaw(pose: CameraPose) -> float:
-    """Of the camera, from its right axis: that is level also where it looks straight down."""
+    """Return the camera's yaw, from its right axis: that is level also where it looks straight down."""
     right = rotated(pose.q, (0.0, 1.0, 0.0))
     return math.atan2(-right[0], right[1])
 
 
 def _variance(report: MotionReport) -> float:
-    """Of one direction, rad^2; 0 where it is not known."""
+    """Return the variance of one direction, rad^2; 0 where it is not known."""
     variances = report.bearing_covariance[0], report.bearing_covariance[3]
     return max(variances) if all(map(math.isfinite, variances)) else 0.0

@@ -47,7 +47,7 @@ class LocalFrame:
         )
 
     def to_geo(self, north: float, east: float, up: float) -> GeoPoint:
-        """The point so many metres from the origin."""
+        """Return the point so many metres from the origin."""
         north_m, east_m = self._metres_per_radian()
         longitude = self.origin.longitude + math.degrees(east / east_m)
         return GeoPoint(

@@ -120,7 +120,7 @@ class GroundFilter:
         self._cross = transition @ self._cross * np.exp(-dt / TIMES_S)
 
     def _start(self, ray: Ray, height: Height) -> None:
-        """The point where the ray meets the ground, and all errors of it."""
+        """Start at the point where the ray meets the ground, with all its errors."""
         scale = height.value / ray.direction[2]
         self.state = np.array([*(ray.camera[:2] + scale * ray.direction[:2]), 0.0, 0.0])
         _, by_place, by_errors = self._model(ray, height)
@@ -149,8 +149,9 @@ class GroundFilter:
         self._cross = self._cross - gain @ of_errors
 
     def _model(self, ray: Ray, height: Height) -> tuple[Array, Array, Array]:
-        """The measured direction minus the expected one, across the ray [2], rad; what it changes by for each
-        metre of the position [2, 2], and for each standard deviation of the considered errors [2, ERRORS]."""
+        """Return the measured direction minus the expected one, across the ray [2], rad; what it changes by
+        for each metre of the position [2, 2], and for each standard deviation of the considered errors [2,
+        ERRORS]."""
         to_target = np.array([*(self.state[:2] - ray.camera[:2]), height.value])
         distance = math.sqrt(float(to_target @ to_target))
         expected = to_target / distance
@@ -186,11 +187,12 @@ def _across(direction: Array, yaw: float) -> Array:
 
 
 def _crossing(v: Any) -> Array:
-    """The matrix M of ``x @ M = x cross v``; numpy's own function takes most of an update's time."""
+    """Return the matrix M of ``x @ M = x cross v``; numpy's own function takes most of an update's time."""
     return np.array([[0.0, -v[2], v[1]], [v[2], 0.0, -v[0]], [-v[1], v[0], 0.0]])
 
 
 def normalised_error(error: Any, covariance: Any) -> float:
-    """``e^T P^-1 e``; of an honest covariance of two dimensions it is below 5.99 in 95 % of all cases."""
+    """Return ``e^T P^-1 e``; of an honest covariance of two dimensions it is below 5.99 in 95 % of all
+    cases."""
     e = np.asarray(error, float)
     return float(e @ np.linalg.solve(np.asarray(covariance, float), e))

@@ -24,13 +24,14 @@ from efftam_flight.position.config import PositionConfig
 from efftam_flight.position.geodesy import GeoPoint, LocalFrame
 from efftam_flight.position.ground_filter import Height
 from efftam_flight.values import NS, AttitudeSample, Quaternion, VehicleSample, YawFrame
-from efftam_ros.messages.positions import Cause, HeightSource
+from efftam_ros.core.reasons import Reason, ReasonCode
+from efftam_ros.messages.positions import HeightSource
 
 NAN = math.nan
 KEPT_NS = 5 * NS
 # Autopilots send their position five times a second; it is carried on by its velocity for so long.
 CARRIED_NS = NS * 6 // 10
-# Between two attitudes whose difference is the camera's turning.
+# Time between two attitudes whose difference gives the camera's turning.
 TURN_NS = NS // 10
 # A range finder that looks this little downwards measures no ground.
 MIN_RANGE_SINE = math.sin(math.radians(5.0))
@@ -54,9 +55,9 @@ class CameraPoses(Protocol):
     def frame(self) -> LocalFrame | None:
         """The local frame on Earth, None where that is not known."""
 
-    def at(self, stamp_ns: int, ray: Vector) -> CameraPose | Cause:
-        """The pose at a stamp, or what is missing. ``ray``: in which direction the ground is looked for,
-        forward, right, down of the camera."""
+    def at(self, stamp_ns: int, ray: Vector) -> CameraPose | Reason:
+        """Return the pose at a stamp, or what is missing. ``ray``: in which direction the ground is looked
+        for, forward, right, down of the camera."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,8 @@ class _PoseSamples(Generic[S]):
         self._samples: deque[S] = deque()
 
     def add(self, sample: S) -> None:
-        """A stamp that goes back clears what was there: the clock was set, or a recording begins again."""
+        """Add a sample. A stamp that goes back clears the others: the clock was set, or a recording begins
+        again."""
         if self._samples and sample.stamp_ns <= self._samples[-1].stamp_ns:
             if sample.stamp_ns == self._samples[-1].stamp_ns:
                 return
@@ -105,8 +107,8 @@ class _PoseSamples(Generic[S]):
             self._samples.popleft()
 
     def around(self, stamp_ns: int) -> tuple[S, S] | None:
-        """The samples before and after a stamp; the newest twice after it; None where the stamp is before all
-        of them or too long after."""
+        """Return the samples before and after a stamp; the newest twice after it; None where the stamp is
+        before all of them or too long after."""
         if not self._samples or not (
             self._samples[0].stamp_ns <= stamp_ns <= self._samples[-1].stamp_ns + CARRIED_NS
         ):
@@ -155,13 +157,13 @@ class VehiclePoses:
         self._places.add(sample)
         return True
 
-    def at(self, stamp_ns: int, ray: Vector) -> CameraPose | Cause:
+    def at(self, stamp_ns: int, ray: Vector) -> CameraPose | Reason:
         q = self._attitude(stamp_ns)
         if q is None:
-            return Cause.NO_ATTITUDE
+            return ReasonCode.POSITION_NO_ATTITUDE.reason()
         found = self._places.around(stamp_ns)
         if found is None or self._frame is None:
-            return Cause.NO_POSITION
+            return ReasonCode.POSITION_NO_PLACE.reason()
         before, after = found
         place, velocity = self._carried(before, after, stamp_ns)
         earlier = self._attitude(stamp_ns - TURN_NS)
@@ -171,7 +173,7 @@ class VehiclePoses:
         return CameraPose(place, velocity, q, turning, self._height(before, climbed, q))
 
     def _attitude(self, stamp_ns: int) -> Quaternion | None:
-        """Of the camera, from north."""
+        """Return the camera's attitude, from north."""
         if self._mount is not None:
             vehicle = self._vehicle.attitude_at(stamp_ns)
             return None if vehicle is None else product(vehicle, self._mount)
@@ -196,7 +198,7 @@ class VehiclePoses:
         return between(start, self._local(after), share), between(before.velocity, after.velocity, share)
 
     def _height(self, sample: PlaceSample, climbed: float, q: Quaternion) -> Height | None:
-        """The best height that is known, and what it is from."""
+        """Return the best known height, and its source."""
         config, axis = self._config, rotated(q, (1.0, 0.0, 0.0))
         if sample.range > 0.0 and math.isfinite(sample.range) and axis[2] > MIN_RANGE_SINE:
             value, error = sample.range * axis[2], config.range_error * axis[2]
@@ -233,10 +235,10 @@ class LocalPoses:
         self._samples.add(sample._replace(q=q))
         return True
 
-    def at(self, stamp_ns: int, ray: Vector) -> CameraPose | Cause:
+    def at(self, stamp_ns: int, ray: Vector) -> CameraPose | Reason:
         found = self._samples.around(stamp_ns)
         if found is None:
-            return Cause.NO_POSITION
+            return ReasonCode.POSITION_NO_PLACE.reason()
         before, after = found
         if after is before:
             earlier = self._samples.around(before.stamp_ns - 1)
@@ -259,7 +261,7 @@ class LocalPoses:
 
 
 def moved(place: Vector, velocity: Vector, dt: float) -> Vector:
-    """Where a velocity leads in ``dt`` s."""
+    """Return where a velocity leads in ``dt`` s."""
     return place[0] + dt * velocity[0], place[1] + dt * velocity[1], place[2] + dt * velocity[2]
 
 
@@ -268,5 +270,5 @@ def _scaled(v: Vector, by: float) -> Vector:
 
 
 def between(a: Vector, b: Vector, share: float) -> Vector:
-    """The point ``share`` of the way from ``a`` to ``b``."""
+    """Return the point ``share`` of the way from ``a`` to ``b``."""
     return moved(a, moved(b, a, -1.0), share)

@@ -24,9 +24,11 @@ from efftam_flight.position.terrain import Terrain
 from efftam_flight.position.track_files import TrackPoint, write_track
 from efftam_flight.values import NS
 from efftam_ros.core.errors import InputError, shown
+from efftam_ros.core.reasons import Reason, ReasonCode
 from efftam_ros.core.types import Track
 from efftam_ros.messages.bearing import Intrinsics
-from efftam_ros.messages.positions import Cause, HeightSource, PositionReport
+from efftam_ros.messages.fields import reason_fields
+from efftam_ros.messages.positions import HeightSource, PositionReport
 from efftam_ros.messages.reports import MotionReport
 
 NEEDED = ("time", "latitude", "longitude", "altitude", "pitch", "yaw")
@@ -179,15 +181,15 @@ class RecordedPoses:
         first = recording.poses[0]
         self.frame = LocalFrame(first.point)
 
-    def at(self, stamp_ns: int, ray: Vector) -> CameraPose | Cause:
+    def at(self, stamp_ns: int, ray: Vector) -> CameraPose | Reason:
         poses, stamps = self._poses, self._stamps
         if not stamps[0] - HELD_NS <= stamp_ns <= stamps[-1] + HELD_NS:
-            return Cause.NO_POSITION
+            return ReasonCode.POSITION_NO_PLACE.reason()
         after = min(max(bisect.bisect_right(stamps, stamp_ns), 1), len(poses) - 1)
         before = max(after - 1, 0)
         a, b = poses[before], poses[after]
         if b.stamp_ns - a.stamp_ns > GAP_NS:
-            return Cause.NO_POSITION
+            return ReasonCode.POSITION_NO_PLACE.reason()
         q_a, q_b, place_a, place_b = _attitude(a), _attitude(b), self._place(a), self._place(b)
         if a is b:
             still = (0.0, 0.0, 0.0)
@@ -205,7 +207,7 @@ class RecordedPoses:
         return north, east, -up
 
     def _height(self, pose: RecordedPose, place: Vector, q: Any, ray: Vector) -> Height | None:
-        """The range's first, then the terrain's below the ray, then the height of the recording."""
+        """Return the range's first, then the terrain's below the ray, then the height of the recording."""
         config, axis = self._config, rotated(q, (1.0, 0.0, 0.0))
         if pose.range > 0.0 and axis[2] > 0.0:
             return Height(
@@ -235,7 +237,8 @@ class VideoPositions:
         self._found: dict[int, list[TrackPoint]] = {}
 
     def locate(self, tracks: Mapping[int, Track]) -> dict[int, dict[str, Any]]:
-        """The positions of one image's targets, as records for JSON; a ``reason`` where there is none."""
+        """Return the positions of one image's targets, as records for JSON; a ``reason`` where there is
+        none."""
         records = {}
         for target_id, track in tracks.items():
             report = self._estimator.answer(self._report(target_id, track))
@@ -250,7 +253,8 @@ class VideoPositions:
         return records
 
     def write(self, path: Path) -> int:
-        """Write the tracks as KML or GeoJSON, by the file's ending; the number of points. Raises OSError."""
+        """Write the tracks as KML or GeoJSON, by the file's ending; return the number of points. Raises
+        OSError."""
         write_track(path, self._found)
         return sum(map(len, self._found.values()))
 
@@ -281,7 +285,7 @@ class VideoPositions:
 
 def _record(report: PositionReport) -> dict[str, Any]:
     if not report.valid:
-        return {"valid": False, "reason": report.reason}
+        return {"valid": False, **reason_fields(report.reason)}
     return {
         "valid": True,
         "latitude": report.latitude,
@@ -302,7 +306,7 @@ def video_positions(
     terrain: Path | None = None,
     target_height: float = 0.0,
 ) -> VideoPositions:
-    """For a video of ``size`` px, with the poses in a file.
+    """Return the positions for a video of ``size`` px, with the poses in a file.
 
     Args:
         poses: CSV or SRT file.
@@ -332,7 +336,7 @@ def video_positions(
 
 
 def beside(video: Path) -> Path | None:
-    """The SRT file that a DJI camera wrote beside a video, None without one."""
+    """Return the SRT file that a DJI camera wrote beside a video, None without one."""
     for suffix in (".SRT", ".srt"):
         if (found := video.with_suffix(suffix)).is_file():
             return found

@@ -54,7 +54,7 @@ class Terrain:
         return float(np.array([1 - v, v]) @ cells @ np.array([1 - u, u]))
 
     def height_above(self, frame: LocalFrame, place: Vector, direction: Vector) -> float:
-        """The camera's height above the ground where its ray meets it, m; NaN where it meets none.
+        """Return the camera's height above the ground where its ray meets it, m; NaN where it meets none.
 
         ``place``, ``direction``: north, east, down in ``frame``.
         """
@@ -81,7 +81,7 @@ class Terrain:
         return along * direction[2]
 
     def _below(self, frame: LocalFrame, place: Vector, direction: Vector, along: float) -> float:
-        """How far a point of the ray is below the ground, m."""
+        """Return how far a point of the ray is below the ground, m."""
         north, east, down = (p + along * d for p, d in zip(place, direction, strict=True))
         point = frame.to_geo(north, east, -down)
         return self.height_at(point) - point.altitude

@@ -36,7 +36,7 @@ def write_track(path: Path, tracks: Tracks) -> None:
 
 
 def as_kml(tracks: Tracks) -> str:
-    """A document with a placemark for each target."""
+    """Return a document with a placemark for each target."""
     ElementTree.register_namespace("", KML)
     root = ElementTree.Element(f"{{{KML}}}kml")
     document = _child(root, "Document")
@@ -53,7 +53,7 @@ def as_kml(tracks: Tracks) -> str:
 
 
 def as_geojson(tracks: Tracks) -> str:
-    """A collection with one feature for each target; times and accuracies are its properties."""
+    """Return a collection with one feature for each target; times and accuracies are its properties."""
     features = []
     for target_id, points in tracks.items():
         places = [_coordinates(p) for p in points]

@@ -22,6 +22,7 @@ from efftam_flight.values import (
 )
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.images.message import stamp_like, stamp_ns
+from efftam_ros.messages.fields import reason_fields
 
 # The values' names are those of the messages' constants.
 CONTROLS = {getattr(GimbalManager, each.name): each for each in Control}
@@ -35,7 +36,8 @@ BODY_OF_CAMERA: Quaternion = (0.0, 1.0, 0.0, 0.0)
 
 
 def attitude_of(message: Any, at_pitch_limit: bool, at_yaw_limit: bool) -> AttitudeSample:
-    """From a geometry_msgs/QuaternionStamped. Raises InputError when frame_id names no yaw frame."""
+    """Read an attitude from a geometry_msgs/QuaternionStamped. Raises InputError when frame_id names no yaw
+    frame."""
     try:
         frame = YawFrame(message.header.frame_id)
     except ValueError:
@@ -50,20 +52,20 @@ def attitude_of(message: Any, at_pitch_limit: bool, at_yaw_limit: bool) -> Attit
 
 
 def attitude_of_mavros(message: Any) -> AttitudeSample:
-    """From a mavros_msgs/GimbalDeviceAttitudeStatus, whose quaternion is MAVLink's own."""
+    """Read an attitude from a mavros_msgs/GimbalDeviceAttitudeStatus, whose quaternion is MAVLink's own."""
     q, stamp = message.q, stamp_ns(message.header.stamp)
     return device_sample(stamp, (q.w, q.x, q.y, q.z), message.flags, message.failure_flags)
 
 
 def vehicle_of(message: Any) -> VehicleSample:
-    """From a VehicleHeading."""
+    """Read a VehicleHeading."""
     return VehicleSample(
         stamp_ns(message.header.stamp), message.yaw, message.yaw_rate, message.roll, message.pitch
     )
 
 
 def place_of(message: Any) -> PlaceSample:
-    """From a VehiclePosition."""
+    """Read a VehiclePosition."""
     return PlaceSample(
         stamp_ns(message.header.stamp),
         GeoPoint(message.latitude, message.longitude, message.altitude),
@@ -75,7 +77,7 @@ def place_of(message: Any) -> PlaceSample:
 
 
 def place_message(sample: PlaceSample) -> VehiclePosition:
-    """A VehiclePosition."""
+    """Return a VehiclePosition."""
     north, east, down = sample.velocity
     message = VehiclePosition(
         latitude=sample.point.latitude,
@@ -93,27 +95,27 @@ def place_message(sample: PlaceSample) -> VehiclePosition:
 
 
 def local_sample(stamp: int, position: Any, orientation: Any, is_optical: bool) -> LocalSample:
-    """From a camera's pose in a frame east, north, up. ``is_optical``: its axes are right, down, forward (REP
-    103), else forward, left, up."""
+    """Make a sample of a camera's pose in a frame east, north, up. ``is_optical``: its axes are right, down,
+    forward (REP 103), else forward, left, up."""
     q = (orientation.w, orientation.x, orientation.y, orientation.z)
     camera = OPTICAL_OF_CAMERA if is_optical else BODY_OF_CAMERA
     return LocalSample(stamp, (position.y, position.x, -position.z), product(NED_OF_ENU, product(q, camera)))
 
 
 def control_of(message: Any) -> Control:
-    """From a GimbalManager. Raises InputError for a number that does not exist."""
+    """Read who is in control from a GimbalManager. Raises InputError for a number that does not exist."""
     if message.control not in CONTROLS:
         raise InputError(f"control is {message.control}; known are 0 to {max(CONTROLS)}")
     return CONTROLS[message.control]
 
 
 def limits_of(message: Any) -> GimbalLimits:
-    """From a GimbalManager."""
+    """Read the stops from a GimbalManager."""
     return GimbalLimits(message.pitch_min, message.pitch_max, message.yaw_min, message.yaw_max)
 
 
 def status_message(command: GimbalCommand, enabled: bool) -> GimbalStatus:
-    """What the controller decided, without a stamp."""
+    """Return what the controller decided, without a stamp."""
     return GimbalStatus(
         enabled=enabled,
         phase=PHASES[command.phase],
@@ -121,6 +123,6 @@ def status_message(command: GimbalCommand, enabled: bool) -> GimbalStatus:
         sending=command.send,
         pitch_rate=command.rates.pitch,
         yaw_rate=command.rates.yaw,
-        reason=command.reason,
+        **reason_fields(command.reason),
         at_stop=list(command.at_stop),
     )

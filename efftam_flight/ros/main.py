@@ -22,7 +22,7 @@ Signs and first flight: docs/flight.md. A file with all parameters: config/fligh
         "efftam_flight.ros.position",
         "PositionNode",
         "efftam_flight.ros.parameters:POSITION",
-        """Says where on the ground the tracked target is: topic position. Start it with tracker, gimbal
+        """Publishes where on the ground the tracked target is: topic position. Start it with tracker, gimbal
 controller and MAVLink bridge by
   ros2 launch efftam_ros flight.launch.py
 or on its own:

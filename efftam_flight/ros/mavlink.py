@@ -40,8 +40,10 @@ from efftam_flight.values import AttitudeSample, Control, GimbalLimits, Rates, V
 from efftam_flight.waits import BRIDGE_STATUS_S
 from efftam_ros.core.config import expanded
 from efftam_ros.core.errors import InputError
+from efftam_ros.core.reasons import Reason, ReasonCode
 from efftam_ros.core.types import TrackState
 from efftam_ros.images.message import stamp_like
+from efftam_ros.messages.fields import reason_fields
 from efftam_ros.messages.positions import position_report
 from efftam_ros.messages.reports import Selection, box_report, motion_report, result_of
 from efftam_ros.ros.common.conversions import camera_of, selection_message
@@ -62,7 +64,7 @@ SERVED_S = 0.4
 
 
 def open_links(addresses: list[str]) -> list[Connection]:
-    """All links, or none: raises InputError when one can't be had."""
+    """Return all links, or none: raises InputError when one can't be had."""
     links: list[Connection] = []
     try:
         links.extend(map(connect, addresses))
@@ -74,7 +76,7 @@ def open_links(addresses: list[str]) -> list[Connection]:
 
 
 class GimbalTopics:
-    """Publishes what the bridge hears; implements its `GimbalPort`. One thread at a time."""
+    """Publishes what the bridge receives; implements its `GimbalPort`. One thread at a time."""
 
     def __init__(self, node: Node, yaw_lock: bool) -> None:
         self._clock = node.get_clock()
@@ -83,7 +85,7 @@ class GimbalTopics:
         self._manager = node.create_publisher(GimbalManager, "gimbal_manager", latched())
         self._known = GimbalManager(
             control=GimbalManager.SILENT,
-            reason="no autopilot has been heard",
+            **reason_fields(ReasonCode.NO_AUTOPILOT.reason()),
             alive=True,
             yaw_lock=yaw_lock,
             pitch_min=-math.inf,
@@ -115,8 +117,9 @@ class GimbalTopics:
         _stamp(message, sample.stamp_ns)
         self._heading.publish(message)
 
-    def control(self, control: Control, reason: str) -> None:
-        self._known.control, self._known.reason = NUMBERS[control], reason
+    def control(self, control: Control, reason: Reason) -> None:
+        self._known.control = NUMBERS[control]
+        self._known.reason, self._known.reason_code = str(reason), int(reason.code)
         self._publish_known()
 
     def gimbal_alive(self, alive: bool) -> None:
@@ -130,7 +133,7 @@ class GimbalTopics:
         self._publish_known()
 
     def repeat(self, now_s: float) -> None:
-        """Say what is known now and then: its absence tells that the bridge ended."""
+        """Publish what is known once a second: without it a controller assumes that the bridge ended."""
         if now_s >= self._next_s:
             self._next_s = now_s + BRIDGE_STATUS_S
             self._publish_known()
@@ -145,22 +148,22 @@ def _stamp(message: Any, ns: int) -> None:
 
 
 class FollowTopics:
-    """The service that allows FOLLOW_TARGET, and what the bridge says of it."""
+    """The service that allows FOLLOW_TARGET, and its status."""
 
     def __init__(self, node: Node, bridge: Bridge) -> None:
         self._clock, self._bridge = node.get_clock(), bridge
         self._service = node.create_service(SetBool, "~/enable_follow", self._on_enable)
         self._status = node.create_publisher(FollowStatus, "follow_status", latched())
-        self._said: Following | None = None
+        self._published: Following | None = None
         self._next_s = -math.inf
 
     def publish(self, now_s: float) -> None:
-        """At every change, and once a second."""
+        """Publish the status at every change, and once a second."""
         state = self._bridge.follow.state
-        if state == self._said and now_s < self._next_s:
+        if state == self._published and now_s < self._next_s:
             return
-        self._said, self._next_s = state, now_s + BRIDGE_STATUS_S
-        message = FollowStatus(**state._asdict())
+        self._published, self._next_s = state, now_s + BRIDGE_STATUS_S
+        message = FollowStatus(**state._asdict() | reason_fields(state.reason))
         message.header.stamp = self._clock.now().to_msg()
         self._status.publish(message)
 
@@ -186,7 +189,7 @@ class TrackerTopics:
         self._selections = node.create_publisher(TargetSelection, "select", reliable())
 
     def select(self, request: Selection) -> str | None:
-        """Hand a request on without waiting; a text when nobody would get it."""
+        """Publish a request without waiting; return a text when nobody would receive it."""
         if not self._selections.get_subscription_count():
             return "no tracker listens; start efftam_tracker"
         message = selection_message(request)
@@ -233,13 +236,13 @@ class MavlinkNode(Node):
         ]
 
     def start(self) -> None:
-        # The bridge tells of those that are not open, and when they are.
+        # The bridge reports the links that are not open, and when they are.
         usable = [link.address for link in self._links if not link.fault]
         if usable:
             self.get_logger().info(f"MAVLink on {', '.join(usable)}")
 
     def tick(self) -> float | None:
-        """Wait shortly for MAVLink, do what is due; see `run_node`."""
+        """Wait shortly for MAVLink, and do the due work; see `run_node`."""
         self._bridge.poll(POLL_S)
         if self._bridge.refusal:
             raise InputError(self._bridge.refusal)
@@ -251,7 +254,7 @@ class MavlinkNode(Node):
         return 0.0
 
     def close(self) -> None:
-        """Zero rates on the wire, the gimbal given back, links closed; the node is of no use afterwards."""
+        """Send zero rates, release the gimbal and close the links; the node cannot be used afterwards."""
         self._bridge.close()
         self.destroy_node()
 
@@ -269,7 +272,7 @@ class MavlinkNode(Node):
         self._tracker.steered = 0 if report.state is TrackState.IDLE else report.target_id
         if report.state is not TrackState.IDLE and report.target_id != self._target:
             if self._target is not None:
-                self.get_logger().info(f"shows target {report.target_id} now (before: {self._target})")
+                self.get_logger().info(f"now showing target {report.target_id} (was {self._target})")
             self._target = report.target_id
         self._bridge.track(report)
 

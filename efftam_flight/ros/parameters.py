@@ -70,7 +70,7 @@ class PositionNodeConfig(PositionConfig):
         return point if point.is_place else None
 
 
-# A controller is made anew when the node is configured: gains don't change under a moving gimbal.
+# The controller is made again when the node is configured: gains don't change under a moving gimbal.
 GIMBAL = ParameterSet(
     (("Steering", GimbalConfig),), ("autostart",), tuple(f.name for f in fields(ControlConfig))
 )

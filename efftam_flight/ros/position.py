@@ -1,7 +1,7 @@
 """The node `efftam_position`: where on the ground the target is.
 
-It hears the same attitudes as the gimbal's controller, and is a node of its own: it works without a gimbal,
-and nothing that it computes can delay the controller's rates.
+It receives the same attitudes as the gimbal's controller, and is a node of its own: it works without a
+gimbal, and nothing that it computes can delay the controller's rates.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from efftam_flight.ros import conversions
 from efftam_flight.ros.parameters import POSITION, PositionNodeConfig
 from efftam_flight.values import NS
 from efftam_ros.core.errors import InputError
+from efftam_ros.core.reasons import Reason, ReasonCode
 from efftam_ros.images.message import stamp_like, stamp_ns
-from efftam_ros.messages.positions import Cause, PositionReport
+from efftam_ros.messages.fields import reason_fields
+from efftam_ros.messages.positions import PositionReport
 from efftam_ros.messages.reports import motion_report
 from efftam_ros.ros.common.nodes import Throttle, optional_messages, reliable, sampled
 from efftam_ros.ros.common.parameters import read_parameters
@@ -59,12 +61,12 @@ class TransformPoses:
     def frame(self) -> LocalFrame | None:
         return None if self._config.origin is None else LocalFrame(self._config.origin)
 
-    def at(self, stamp: int, ray: Vector) -> CameraPose | Cause:
+    def at(self, stamp: int, ray: Vector) -> CameraPose | Reason:
         poses = LocalPoses(self._config, self._config.origin, self._config.ground_height)
         for each in (stamp - MOTION_NS, stamp):
             sample = self._sample(each)
             if sample is None or not poses.add(sample):
-                return Cause.NO_POSITION
+                return ReasonCode.POSITION_NO_PLACE.reason()
         return poses.at(stamp, ray)
 
     def _sample(self, stamp: int) -> LocalSample | None:
@@ -125,7 +127,7 @@ class PositionNode(Node):
             Polled(self, TargetVelocity, "velocity", self._on_velocity, sampled(ANSWERS), self._warn),
         ]
         self._due_s = time.monotonic()
-        self._cause = Cause.NO_CAUSE
+        self._reason = ReasonCode.NONE  # of the last position
 
     def start(self) -> None:
         self.get_logger().info(f"the camera's pose is taken from: {self._config.camera}")
@@ -149,17 +151,21 @@ class PositionNode(Node):
         self._position.publish(self._message(report))
         if self._geo is not None and report.steered and report.valid and report.is_geographic:
             self._geo.publish(self._geo_message(report))
-        if report.steered and report.cause is not self._cause:
-            self._cause = report.cause
-            if report.reason:
-                self._warn(report.cause.name, f"no position: {report.reason}")
+        # The tracker's own reasons change from image to image: the first of them is logged.
+        code = report.reason.code
+        if code and code < ReasonCode.POSITION_NO_TARGET:
+            code = ReasonCode.POSITION_NO_TARGET
+        if report.steered and code is not self._reason:
+            self._reason = code
+            if code:
+                self._warn(code.name, f"no position: {report.reason}")
 
     def _message(self, report: PositionReport) -> TargetPosition:
-        own = {"stamp_ns", "age_s", "cause", "height_source", "state"}
+        own = {"stamp_ns", "age_s", "reason", "height_source", "state"}
         message = TargetPosition(
             **{f.name: getattr(report, f.name) for f in fields(report) if f.name not in own},
             age=report.age_s,
-            cause=int(report.cause),
+            **reason_fields(report.reason),
             height_source=int(report.height_source),
             state=int(report.state),
         )
@@ -177,18 +183,22 @@ class PositionNode(Node):
     def _on_place(self, message: Any) -> None:
         if not self._vehicle.add_place(conversions.place_of(message)):
             raise InputError(
-                f"not taken: {message.latitude}, {message.longitude} degrees, {message.altitude} m: no place"
+                f"position ignored: {message.latitude}, {message.longitude} degrees, {message.altitude} m"
+                " is no place"
             )
 
     def _on_heading(self, message: Any) -> None:
         sample = conversions.vehicle_of(message)
         if not self._vehicle.add_vehicle(sample._replace(stamp_ns=sample.stamp_ns + self._offset_ns)):
-            raise InputError(f"not taken: yaw {message.yaw}, roll {message.roll}, pitch {message.pitch} rad")
+            raise InputError(
+                "heading ignored: a number is not finite:"
+                f" yaw {message.yaw}, roll {message.roll}, pitch {message.pitch} rad"
+            )
 
     def _on_attitude(self, message: Any) -> None:
         sample = conversions.attitude_of(message, False, False)
         if not self._vehicle.add_gimbal(replace(sample, stamp_ns=sample.stamp_ns + self._offset_ns)):
-            raise InputError("not taken: its quaternion is no rotation")
+            raise InputError("attitude ignored: its quaternion is no rotation")
 
     def _on_pose(self, message: Any) -> None:
         pose = message.pose
@@ -199,4 +209,4 @@ class PositionNode(Node):
             self._config.pose_is_optical,
         )
         if not self._local.add(sample):
-            raise InputError("not taken: its position is not finite, or its quaternion is no rotation")
+            raise InputError("pose ignored: its position is not finite, or its quaternion is no rotation")

@@ -34,7 +34,7 @@ class Calls:
         self._questions: list[tuple[Any, Any, float]] = []
 
     def do(self, what: Callable[[], None]) -> None:
-        """Have ``what`` done in the executor's thread."""
+        """Do ``what`` in the executor's thread."""
         self._waiting.append(what)
         self._guard.trigger()
 
@@ -54,10 +54,10 @@ class Calls:
         future.add_done_callback(done)
 
     def command(self, client: Any, request: Any, reply: Reply, whose: str) -> None:
-        """Call a service of ``whose``; ``reply`` gets its answer, or that it is not offered."""
+        """Call a service of ``whose``; ``reply`` gets its answer, or an error if it is not offered."""
 
-        def answered(said: Any) -> None:
-            reply(CommandAnswer(said.success, said.message, getattr(said, "selection", 0)))
+        def answered(response: Any) -> None:
+            reply(CommandAnswer(response.success, response.message, getattr(response, "selection", 0)))
 
         if client.service_is_ready():
             self.ask(client, request, answered)
@@ -65,7 +65,7 @@ class Calls:
             reply(CommandAnswer(False, f"{client.srv_name} is not offered; see whether {whose} runs"))
 
     def waits_for(self, client: Any) -> bool:
-        """Whether a call of this client has not been answered yet."""
+        """Return whether a call of this client has not been answered yet."""
         return any(asked is client for asked, _, _ in self._questions)
 
     def give_up(self) -> list[Any]:

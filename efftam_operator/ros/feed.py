@@ -38,7 +38,7 @@ from efftam_ros.images.levels import AUTO, Levels
 from efftam_ros.images.message import ImageReader, ReceivedImage, header_of, stamp_like, stamp_ns
 from efftam_ros.images.pixels import to_bgr
 from efftam_ros.messages.reports import Selection, box_report, motion_report, result_of
-from efftam_ros.ros.common.conversions import LARGEST_STAMP_NS, selection_message
+from efftam_ros.ros.common.conversions import MAX_STAMP_NS, selection_message
 from efftam_ros.ros.common.image_input import DEAF_S, LONGEST_DEAF_S, ImageInput, message_class
 from efftam_ros.ros.common.nodes import Throttle, latched, sampled, steady_timer
 from efftam_ros.ros.common.publishing_nodes import PublishingNodes, identities
@@ -47,7 +47,7 @@ JPEG_START = b"\xff\xd8"
 REPORT_DEPTH = 40  # several targets have a report each
 # How often the publishers of images and the tracker's state are looked at, s.
 LOOK_S = 0.5
-# A page that is reloaded must find what was seen last, s.
+# How long the last picture is kept for a page that is loaded again, s.
 LINGER_S = 30.0
 TRACKER = "the tracker"
 ASKED = ["selection_buffer", "max_targets", "image_range"]
@@ -55,7 +55,7 @@ ASKED = ["selection_buffer", "max_targets", "image_range"]
 
 
 def image_stamp(message: Any) -> int:
-    """The stamp of the image that a message is of, ns. Raises ValueError where it is negative."""
+    """Return the stamp of the image that a message is of, ns. Raises ValueError where it is negative."""
     stamp = stamp_ns(header_of(message, Header).stamp)
     if stamp < 0:
         raise ValueError(f"the stamp is {stamp} ns; it must not be negative")
@@ -63,7 +63,7 @@ def image_stamp(message: Any) -> int:
 
 
 def picture_of(message: Any, received: ReceivedImage) -> Picture:
-    """A JPEG goes to the pages as it came; other pixels are read when somebody looks."""
+    """Return a picture for the pages: a JPEG as it came; other pixels are read when somebody looks."""
     start = bytes(message.data[:2])
     if start == JPEG_START and hasattr(message, "format"):
         return Picture(image_stamp(message), bytes(message.data), None, received.nbytes, received.still_s)
@@ -93,21 +93,21 @@ class RosFeed:
         self._reader: ImageReader | None = None
         self._reports: list[Any] = []
         self._unwatched_s = float("-inf")  # since when, monotonic
-        self._heard_s, self._patience_s = float("-inf"), DEAF_S  # the last box; see `_hear_anew`
+        self._received_s, self._patience_s = float("-inf"), DEAF_S  # the last box; see `_subscribe_anew`
         name = config.tracker
         self._hold_publisher = node.create_publisher(Header, "keep_image", REPORT_DEPTH)
         self._propose_publisher = node.create_publisher(TargetSelection, "propose", REPORT_DEPTH)
         self._select_client = node.create_client(SelectTarget, f"{name}/select_target")
         self._clear_client = node.create_client(ClearTarget, f"{name}/clear_target")
         self._steer_client = node.create_client(SteerTarget, f"{name}/steer_target")
-        self._tracker = _TrackerWatch(node, name, calls, self._tell, self._set_range)
+        self._tracker = _TrackerWatch(node, name, calls, self._report, self._set_range)
         self._image_range = AUTO  # as the tracker has it: the page shows what the tracker sees
         # When an image came last, or was asked for first; whether one ever came.
         self._image_s, self._have_come = 0.0, False
         self._trackers, self._answering = PublishingNodes(), tuple[str, ...]()
 
     def explain(self) -> str:
-        """Why no image comes, as far as the publishers tell; empty when nobody watches."""
+        """Return why no image comes, as far as the publishers show; empty when nobody watches."""
         return "" if self._images is None else self._images.explain()
 
     @property
@@ -139,14 +139,14 @@ class RosFeed:
             self._warn(topic, f"a message on {topic} is passed over: {error}")
 
     def _on_box(self, message: Any) -> None:
-        self._heard_s, self._patience_s = time.monotonic(), DEAF_S
+        self._received_s, self._patience_s = time.monotonic(), DEAF_S
         if self._sink is not None:
             self._sink(box_report(message))
 
     def _hear(self, sink: Sink) -> None:
-        """Boxes and velocities cost as much as all else together where nobody watches, so they are asked for
-        when somebody does."""
-        self._heard_s = time.monotonic()
+        """Boxes and velocities cost as much as everything else while nobody watches, so they are subscribed
+        to only while somebody does."""
+        self._received_s = time.monotonic()
         # Best effort matches every publisher, and the tracker waits for no acknowledgement of ours.
         self._reports = [
             self._subscribe(BoundingBox, "bbox", self._on_box),
@@ -192,7 +192,7 @@ class RosFeed:
             self._warn("image", f"an image is passed over: {error}")
 
     def hold(self, stamp_ns: int) -> None:
-        if stamp_ns <= LARGEST_STAMP_NS:
+        if stamp_ns <= MAX_STAMP_NS:
             self._hold_publisher.publish(Header(stamp=stamp_like(Time(), stamp_ns)))
 
     def clear(self, target_id: int, reply: Reply) -> None:
@@ -220,27 +220,27 @@ class RosFeed:
         if self._images is not None:
             self._images.look()
             if time.monotonic() - self._image_s > self._config.silent_s:
-                self._tell(NoImages(self._images.explain(self._have_come)))
+                self._report(NoImages(self._images.explain(self._have_come)))
         elif self._reports and time.monotonic() - self._unwatched_s > LINGER_S:
             self._end_reports()
         self._tracker.look(self._images is not None)
-        # `bbox`; while it is not heard nobody is known to answer.
+        # `bbox`; without a subscription nobody is known to answer.
         found = [
             one
-            for heard in self._reports[:1]
-            for one in self._node.get_publishers_info_by_topic(heard.topic_name)
+            for topic in self._reports[:1]
+            for one in self._node.get_publishers_info_by_topic(topic.topic_name)
         ]
-        if found and self._images is not None and self._images.hears:
-            self._hear_anew()
+        if found and self._images is not None and self._images.is_receiving:
+            self._subscribe_anew()
         names, has_restarted = self._trackers.look(identities(found), time.monotonic())
         if names != self._answering or has_restarted:
             self._answering = names
-            self._tell(Trackers(names, has_restarted))
+            self._report(Trackers(names, has_restarted))
 
-    def _hear_anew(self) -> None:
-        """Subscribe anew where a publisher of boxes is there and no box comes, although images do; ever more
-        rarely."""
-        if time.monotonic() - self._heard_s < self._patience_s or self._sink is None:
+    def _subscribe_anew(self) -> None:
+        """Subscribe again, more and more rarely, where a publisher of boxes exists and images arrive, but no
+        box does."""
+        if time.monotonic() - self._received_s < self._patience_s or self._sink is None:
             return
         self._patience_s = min(2 * self._patience_s, LONGEST_DEAF_S)
         self._end_reports()
@@ -251,7 +251,7 @@ class RosFeed:
             self._node.destroy_subscription(subscription)
         self._reports = []
 
-    def _tell(self, state: Lifecycle | Limits | NoImages | Trackers) -> None:
+    def _report(self, state: Lifecycle | Limits | NoImages | Trackers) -> None:
         if self._sink is not None:
             self._sink(state)
 
@@ -265,10 +265,10 @@ class _TrackerWatch:
         node: Node,
         name: str,
         calls: Calls,
-        tell: Callable[[Lifecycle | Limits], None],
+        report: Callable[[Lifecycle | Limits], None],
         set_range: Callable[[str], None],
     ) -> None:
-        self._calls, self._tell, self._set_range = calls, tell, set_range
+        self._calls, self._report, self._set_range = calls, report, set_range
         self._knows_limits = False
         self._state_client = node.create_client(GetState, f"{name}/get_state")
         self._parameter_client = node.create_client(GetParameters, f"{name}/get_parameters")
@@ -276,7 +276,7 @@ class _TrackerWatch:
     def look(self, is_watched: bool) -> None:
         """Ask; the limits, once they are known, only while a page is open."""
         if self._state_client in self._calls.give_up():
-            self._tell(Lifecycle.UNKNOWN)
+            self._report(Lifecycle.UNKNOWN)
         for client, request, use in (
             (self._state_client, GetState.Request(), self._on_state),
             (self._parameter_client, GetParameters.Request(names=ASKED), self._on_parameters),
@@ -287,15 +287,15 @@ class _TrackerWatch:
             if client.service_is_ready():
                 self._calls.ask(client, request, use)
             elif client is self._state_client:
-                self._tell(Lifecycle.UNKNOWN)  # a tracker that is gone is silent, whatever it was
+                self._report(Lifecycle.UNKNOWN)  # a tracker that is gone is silent, whatever it was
 
     def _on_state(self, response: Any) -> None:
         inactive = (State.PRIMARY_STATE_UNCONFIGURED, State.PRIMARY_STATE_INACTIVE)
         if response.current_state.id in inactive:
-            self._tell(Lifecycle.INACTIVE)
+            self._report(Lifecycle.INACTIVE)
         else:
             is_active = response.current_state.id == State.PRIMARY_STATE_ACTIVE
-            self._tell(Lifecycle.ACTIVE if is_active else Lifecycle.UNKNOWN)
+            self._report(Lifecycle.ACTIVE if is_active else Lifecycle.UNKNOWN)
 
     def _on_parameters(self, response: Any) -> None:
         if len(response.values) != len(ASKED):
@@ -303,6 +303,6 @@ class _TrackerWatch:
         buffer, most, image_range = response.values
         if buffer.type == ParameterType.PARAMETER_DOUBLE and most.type == ParameterType.PARAMETER_INTEGER:
             self._knows_limits = True
-            self._tell(Limits(buffer.double_value, most.integer_value))
+            self._report(Limits(buffer.double_value, most.integer_value))
         if image_range.type == ParameterType.PARAMETER_STRING:
             self._set_range(image_range.string_value)

@@ -33,9 +33,9 @@ class RosFollowing:
         self._sink: Sink | None = None
         self._client = node.create_client(SetBool, f"{bridge}/enable_follow")
         self._topics: list[Polled] = []
-        self._position: PositionReport | None = None  # the newest that was not told
-        self._heard_s: float | None = None
-        self._told: FollowState | None = None
+        self._position: PositionReport | None = None  # the newest that was not sent
+        self._received_s: float | None = None
+        self._reported: FollowState | None = None
 
     def start(self, sink: Sink) -> None:
         self._sink = sink
@@ -59,19 +59,19 @@ class RosFollowing:
         position, self._position = self._position, None
         if position is not None and self._sink is not None:
             self._sink(position)
-        if self._heard_s is not None and now_s - self._heard_s > SILENT_S:
-            self._heard_s = None
-            self._tell(FollowState(False, reason=f"{BRIDGE} is silent"))
+        if self._received_s is not None and now_s - self._received_s > SILENT_S:
+            self._received_s = None
+            self._report(FollowState(False, reason=f"{BRIDGE} is silent"))
 
     def _on_position(self, message: Any) -> None:
         if message.steered:
             self._position = position_report(message)
 
     def _on_status(self, message: Any) -> None:
-        self._heard_s = time.monotonic()
-        self._tell(FollowState(message.available, message.enabled, message.sending, message.reason))
+        self._received_s = time.monotonic()
+        self._report(FollowState(message.available, message.enabled, message.sending, message.reason))
 
-    def _tell(self, state: FollowState) -> None:
-        if state != self._told and self._sink is not None:
-            self._told = state
+    def _report(self, state: FollowState) -> None:
+        if state != self._reported and self._sink is not None:
+            self._reported = state
             self._sink(state)

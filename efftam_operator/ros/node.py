@@ -57,7 +57,7 @@ class OperatorNode(Node):
         return self._feed.renewal
 
     def internal_error(self, error: Exception) -> None:
-        """An unforeseen error of a callback: told by `/health` and diagnostics; see `run_node`."""
+        """Report an unforeseen error of a callback by `/health` and diagnostics; see `run_node`."""
         self.server.faults.add("the node", error)
 
     def _ask_health(self) -> None:

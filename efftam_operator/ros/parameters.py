@@ -12,7 +12,7 @@ from efftam_ros.ros.tracker.parameters import NodeConfig
 
 
 def _trackers(name: str) -> Any:
-    """A setting as the tracker has it."""
+    """Return a setting as the tracker has it."""
     (found,) = (f for f in fields(NodeConfig) if f.name == name)
     return field(default=found.default, metadata=found.metadata)
 

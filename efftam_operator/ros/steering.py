@@ -36,7 +36,7 @@ EARTH = "earth"
 
 
 class RosSteering:
-    """Reports what controller and bridge do, once a controller was heard; enables and stops it. All in the
+    """Reports what controller and bridge do, once a controller has sent; enables and stops it. All in the
     executor's thread.
 
     ``gimbal``: name of the controller's node. ``silent_s``: time without a status after which it is called
@@ -47,12 +47,12 @@ class RosSteering:
         self._node, self._silent_s, self._calls = node, silent_s, calls
         self._sink: Sink | None = None
         self._last = SteeringState(Controller.GONE)  # of the controller alone
-        self._told: SteeringState | None = None
+        self._reported: SteeringState | None = None
         self._watch = GimbalWatch()
         self._limits: dict[str, tuple[int | None, int | None]] = {}  # fields of GimbalAngles
         self._stop_replies: list[Reply] = []  # of the STOPs that are neither confirmed nor given up
         # Monotonic times, None while there was no sign of a controller.
-        self._heard_s: float | None = None
+        self._received_s: float | None = None
         self._inactive_s = float("-inf")
         self._enable_client = node.create_client(SetBool, f"{gimbal}/enable")
         self._state_client = node.create_client(GetState, f"{gimbal}/get_state")
@@ -81,8 +81,8 @@ class RosSteering:
         self._command(True, answered)
 
     def stop(self, reply: Reply) -> None:
-        """``reply`` is ok once the gimbal's attitude shows that it stands, else it says after `CONFIRM_S` why
-        that is not confirmed; `SteeringState.stop` goes on to say what becomes of it."""
+        """Stop the gimbal. ``reply`` is ok once its attitude shows that it stands, else after `CONFIRM_S` the
+        reason why that is not confirmed; `SteeringState.stop` goes on to report what becomes of it."""
         self._watch.begin_stop(time.monotonic())
         self._stop_replies.append(reply)
 
@@ -96,7 +96,7 @@ class RosSteering:
         self._calls.command(self._enable_client, SetBool.Request(data=enabled), answered, CONTROLLER)
 
     def _on_status(self, message: Any) -> None:
-        self._heard_s = time.monotonic()
+        self._received_s = time.monotonic()
         if message.enabled and not self._last.enabled:
             self._watch.forget_stop()
         phase = PHASES.get(message.phase, f"phase {message.phase}")
@@ -146,12 +146,12 @@ class RosSteering:
         is_offered = self._state_client.service_is_ready()
         if is_offered and not self._calls.waits_for(self._state_client):
             self._calls.ask(self._state_client, GetState.Request(), self._on_state)
-        if self._heard_s is None:
+        if self._received_s is None:
             if not is_offered:
                 return
-            self._heard_s = now_s
-        if now_s - self._heard_s <= self._silent_s:
-            if self._told is not None:
+            self._received_s = now_s
+        if now_s - self._received_s <= self._silent_s:
+            if self._reported is not None:
                 self._report()  # the bridge may be silent
         elif now_s - self._inactive_s <= 2 * LOOK_S:
             self._report(SteeringState(Controller.INACTIVE))
@@ -167,20 +167,20 @@ class RosSteering:
         """Report the state: ``controller`` is what its node does now, None: nothing new of it. Returns why a
         STOP is not confirmed."""
         self._last = controller or self._last
-        if self._heard_s is None:
+        if self._received_s is None:
             return self._watch.judge_stop(time.monotonic())
         now_s, last = time.monotonic(), self._last
         doubt = self._watch.judge_stop(now_s)
         link, silent_s = self._watch.silence(now_s, last.enabled) or (None, 0.0)
         if link is None and last.controller in (Controller.SILENT, Controller.GONE):
-            silent_s = now_s - self._heard_s
+            silent_s = now_s - self._received_s
         state = SteeringState(
             *(last.controller, last.enabled, last.phase, last.reason),
             *(link, round(silent_s, 1), self._watch.stop, doubt),
             angles=self._angles(now_s),
         )
-        if self._sink is not None and state != self._told:
-            self._told = state
+        if self._sink is not None and state != self._reported:
+            self._reported = state
             self._sink(state)
         return doubt
 

@@ -13,39 +13,39 @@ export class Alarm {
   #rung = [];
   #audio = null; // while sound is on
 
-  /** The state's word now, `target`, the track's entry that it is of (or undefined), and how long it has been unseen, s or
-   * null. Words of no state change nothing; what was selected anew was not found. */
-  see(word, target, unseenS, nowMs) {
+  /** The state now, `target`, the track's entry that it is of (or undefined), and how long it has been unseen, s or
+   * null. UNKNOWN changes nothing; what was selected anew was not found. */
+  see(state, target, unseenS, nowMs) {
     const of = target && `${target.id} ${target.selection}`;
-    if (word !== "UNKNOWN" && of !== this.#of) {
+    if (state !== "UNKNOWN" && of !== this.#of) {
       this.isLost = false;
       this.#foundMs = -Infinity;
       this.#of = of;
     }
-    if (word === "LOST") {
+    if (state === "LOST") {
       if (!this.isLost) this.#sound(LOST_HZ);
       this.isLost = true;
       this.#unseenS = unseenS;
-    } else if (word !== "UNKNOWN" && this.isLost) {
+    } else if (state !== "UNKNOWN" && this.isLost) {
       this.isLost = false;
-      if (word === "IDLE" || word === "ACQUIRING") return; // cleared, or selected anew
+      if (state === "IDLE" || state === "ACQUIRING") return; // cleared, or selected anew
       this.#foundMs = nowMs;
       this.#afterS = this.#unseenS ?? 0;
       this.#sound(FOUND_HZ);
     }
   }
 
-  /** Other alarms that are shown, by name: a new one is heard. */
+  /** Other alarms that are shown, by name: a new one sounds. */
   ring(names) {
     if (names.some((name) => !this.#rung.includes(name))) this.#sound(ALARM_HZ);
     this.#rung = names;
   }
 
-  /** {word, text, seconds} to show, or null; `isGood`: what was lost is seen again. */
+  /** {title, text, seconds} to show, or null; `isGood`: what was lost is seen again. */
   banner(nowMs) {
-    if (this.isLost) return { word: "LOST", text: "searching; tapping or drawing it starts anew", seconds: this.#unseenS };
+    if (this.isLost) return { title: "LOST", text: "searching; tapping or drawing it starts anew", seconds: this.#unseenS };
     if (nowMs - this.#foundMs > RETURN_MS) return null;
-    return { word: "SEEN AGAIN", text: `after ${Math.round(this.#afterS)} s; see that it is the same`, isGood: true };
+    return { title: "SEEN AGAIN", text: `after ${Math.round(this.#afterS)} s; see that it is the same`, isGood: true };
   }
 
   /** Sound and vibration on or off; returns whether they are on. Browsers want a touch before the first sound. */

@@ -1,6 +1,6 @@
 // A button that needs two presses: the first arms it for five seconds, the second is a decision of its own.
 
-import { say } from "./notices.js";
+import { announce } from "./notices.js";
 
 const ARMED_MS = 5000;
 // A double click is one press.
@@ -10,16 +10,16 @@ export class ArmedButton {
   #armedMs = null;
   #timer = 0;
 
-  /** `words`: {idle, armed} of the button; `command(action)` sends arm, then enable. */
-  constructor(button, words, command) {
-    Object.assign(this, { button, words, command });
+  /** `labels`: {idle, armed} of the button; `command(action)` sends arm, then enable. */
+  constructor(button, labels, command) {
+    Object.assign(this, { button, labels, command });
     button.onclick = () => this.press(performance.now());
   }
 
   press(nowMs) {
     if (this.#armedMs === null) {
       this.#armedMs = nowMs;
-      say(this.button.textContent = this.words.armed);
+      announce(this.button.textContent = this.labels.armed);
       this.button.classList.add("armed");
       this.#timer = setTimeout(() => this.disarm(), ARMED_MS);
       this.command("arm");
@@ -32,7 +32,7 @@ export class ArmedButton {
   disarm() {
     clearTimeout(this.#timer);
     this.#armedMs = null;
-    this.button.textContent = this.words.idle;
+    this.button.textContent = this.labels.idle;
     this.button.classList.remove("armed");
   }
 }

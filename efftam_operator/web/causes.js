@@ -14,14 +14,14 @@ export const GREY = {
 const OLD_S = 1;
 
 /**
- * The root cause as {id, word, text, seconds}, null where all is well; `id` is a key of GREY, `seconds` runs. Takes
+ * The root cause as {id, title, text, seconds}, null where all is well; `id` is a key of GREY, `seconds` runs. Takes
  * `refused`, why the server turned the page away; `linkS`, silence of the link where it is one, Infinity before the first
- * word; `status`, the server's last, and `sinceS`, how long ago that was; `pictureS`, age of the picture shown, null where
- * there is none; `gimbal`, {word, text, seconds} or null.
+ * text; `status`, the server's last, and `sinceS`, how long ago that was; `pictureS`, age of the picture shown, null where
+ * there is none; `gimbal`, {title, text, seconds} or null.
  */
 export function rootCause({ refused, linkS, status, sinceS, pictureS, gimbal }) {
   if (refused) return cause("link", "NOT ADMITTED", refused);
-  if (linkS !== null) return cause("link", "NO LINK", Number.isFinite(linkS) ? "nothing is heard, nothing can be sent" : "no answer yet", linkS);
+  if (linkS !== null) return cause("link", "NO LINK", Number.isFinite(linkS) ? "nothing arrives, nothing can be sent" : "no answer yet", linkS);
   if (!status) return null;
   const { camera, tracker, picture } = status;
   const imageS = status.image_silent_s + sinceS;
@@ -32,12 +32,12 @@ export function rootCause({ refused, linkS, status, sinceS, pictureS, gimbal }) 
   if (tracker === "silent") return cause("tracker", "TRACKER SILENT", "images arrive, no answer from the tracker", status.tracker_silent_s + sinceS);
   if (status.restarted) return cause("restarted", "TRACKER RESTARTED", "it has forgotten the target; draw it again");
   if (camera === "unseen") return cause("picture", pictureS === null ? "NO PICTURE" : "PICTURE STOPPED", `the tracker has images, the page gets none${status.missing && `: ${status.missing}`}`, imageS);
-  // Until the server has told of newer pictures only the age is known: the camera may have stopped.
+  // Until the server has reported newer pictures only the age is known: the camera may have stopped.
   if (pictureS > OLD_S) return cause("picture", "PICTURE OLD", camera === "alive" && imageS < pictureS - OLD_S / 2 ? "the link is slow" : "", pictureS);
   if (status.frozen_s) return cause("frozen", "PICTURE FROZEN", "not one pixel changes although images arrive; check the camera", status.frozen_s + sinceS);
-  return gimbal && cause("gimbal", gimbal.word, gimbal.text, gimbal.seconds);
+  return gimbal && cause("gimbal", gimbal.title, gimbal.text, gimbal.seconds);
 }
 
-function cause(id, word, text, seconds = null) {
-  return { id, word, text, seconds: Number.isFinite(seconds) ? seconds : null };
+function cause(id, title, text, seconds = null) {
+  return { id, title, text, seconds: Number.isFinite(seconds) ? seconds : null };
 }

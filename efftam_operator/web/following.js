@@ -22,7 +22,7 @@ export class FollowPanel {
     this.end.onclick = () => this.stop();
   }
 
-  /** Nothing is shown until a position or the bridge was heard of. */
+  /** Nothing is shown until a position or the bridge's status has arrived. */
   forget() {
     this.#position = null;
     this.#state = NO_BRIDGE;
@@ -47,7 +47,7 @@ export class FollowPanel {
     return ["available", "enabled", "sending"].some((key) => state[key] !== before[key]);
   }
 
-  /** `hasLink`: what was heard last says something about now; `mayEnable`: this page is in control. */
+  /** `hasLink`: the last message is still true; `mayEnable`: this page is in control. */
   know(known) {
     this.#known = known;
   }
@@ -66,7 +66,7 @@ export class FollowPanel {
   }
 
   /** Why Follow can not be pressed, or what it does now. */
-  get words() {
+  get summary() {
     const { available, enabled, sending, reason } = this.#state, { hasLink, mayEnable } = this.#known;
     if (!hasLink) return "FOLLOW UNKNOWN: no link";
     if (enabled) return sending ? "FOLLOW ON: the autopilot gets the position" : `FOLLOW WAITS: ${reason}`;
@@ -85,7 +85,7 @@ export class FollowPanel {
     if (this.place.hidden) return;
     const position = isOld && this.#position ? { valid: false, reason: "none arrives" } : this.#position;
     this.text.textContent = positionLines(position).join("\n");
-    this.reason.textContent = this.words;
+    this.reason.textContent = this.summary;
     this.follow.disabled = !available || enabled || !mayEnable || !hasLink;
     if (this.follow.disabled) this.button.disarm();
     if (!this.map.canvas.hidden) this.map.paint(this.#position, this.#trail.points, isOld);

@@ -1,11 +1,11 @@
-// The socket: opened again when it breaks, and judged by what arrives, not by its own word.
+// The socket: opened again when it breaks, and judged by what arrives, not by its own state.
 
 import { ServerClock } from "./wire.js";
 
 const PING_MS = 1000;
 // The server speaks every second; a stopped server or a dead link leaves the socket "open" for minutes.
 const SILENT_MS = 2500;
-// A socket without a word for so long is given up: the system reports a dead one late, if at all.
+// A socket without a message for so long is given up: the system reports a dead one late, if at all.
 const GIVEN_UP_MS = 5000;
 const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 4000;
@@ -13,15 +13,15 @@ const CLOSED_OVER = 4000;
 
 export class Link extends EventTarget {
   clock = new ServerClock();
-  heardMs = -Infinity;
+  receivedMs = -Infinity;
   #socket = null;
-  #last = ""; // what the server says of its end
+  #last = ""; // the server's text on its end
   #openedMs = -Infinity;
   #admitted = false;
   #waitMs = FIRST_WAIT_MS;
   /** Why the server turned this page away; empty while it did not. */
   refused = "";
-  /** What the server said when it ended because there is no more to show; empty until then. */
+  /** The server's text when it ended because there is no more to show; empty until then. */
   over = "";
 
   constructor(url, token) {
@@ -29,14 +29,14 @@ export class Link extends EventTarget {
     this.url = url;
     this.token = token;
     setInterval(() => {
-      if (performance.now() - Math.max(this.heardMs, this.#openedMs) > GIVEN_UP_MS) this.#lose();
+      if (performance.now() - Math.max(this.receivedMs, this.#openedMs) > GIVEN_UP_MS) this.#lose();
       else this.send({ op: "ping" });
     }, PING_MS);
   }
 
   /** Whether there is no link, as far as is known; a closed socket is none at once. */
   isSilent(nowMs) {
-    return !this.#admitted || nowMs - this.heardMs > SILENT_MS;
+    return !this.#admitted || nowMs - this.receivedMs > SILENT_MS;
   }
 
   open() {
@@ -52,8 +52,8 @@ export class Link extends EventTarget {
     };
   }
 
-  /** Send a message; false where there is no link to send it on, or nothing was heard lately. By its time the server
-   * tells a message that lay in a dead socket. */
+  /** Send a message; false where there is no link to send it on, or nothing arrived lately. By its time the server
+   * recognises a message that lay in a dead socket. */
   send(message) {
     const nowMs = performance.now();
     if (this.isSilent(nowMs) || this.#socket.readyState !== WebSocket.OPEN) return false;
@@ -74,7 +74,7 @@ export class Link extends EventTarget {
   }
 
   #receive(data) {
-    this.heardMs = performance.now();
+    this.receivedMs = performance.now();
     if (data instanceof ArrayBuffer) {
       this.dispatchEvent(new CustomEvent("frame", { detail: data }));
       return;

@@ -8,7 +8,7 @@ import { Frames } from "./frames.js";
 import { Viewport } from "./geometry.js";
 import { bindKeys, bindPointer } from "./input.js";
 import { Link } from "./link.js";
-import { Notices, say } from "./notices.js";
+import { Notices, announce } from "./notices.js";
 import { Painting, press } from "./painting.js";
 import { History, Plots } from "./plots.js";
 import { Session } from "./session.js";
@@ -36,7 +36,7 @@ const following = new FollowPanel((action) => session.command({ op: "follow", ac
 const page = {
   steering,
   following,
-  say,
+  announce,
   get painted() { return view.painted; },
   get byKeys() { return document.body.classList.contains("keys"); },
 };

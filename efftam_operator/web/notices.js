@@ -3,17 +3,17 @@
 const SHOWN_MS = 6000;
 const MOST = 3;
 
-/** One notice per subject: a newer word on it replaces the older, and what made it true can end it. No DOM. */
+/** One notice per subject: a newer text on it replaces the older, and what made it true can end it. No DOM. */
 export class Notices {
-  #bySubject = new Map(); // in order of what was said last
+  #bySubject = new Map(); // in order of the newest text
 
-  say(subject, text, isRefusal, nowMs) {
+  add(subject, text, isRefusal, nowMs) {
     this.#bySubject.delete(subject);
     this.#bySubject.set(subject, { subject, text, isRefusal, untilMs: nowMs + SHOWN_MS });
     for (const oldest of this.#bySubject.keys()) if (this.#bySubject.size > MOST) this.#bySubject.delete(oldest);
   }
 
-  /** What was said of these subjects, of all without one, is true no more. */
+  /** The notices on these subjects, on all without one, are true no more. */
   retire(...subjects) {
     for (const subject of subjects.length ? subjects : [...this.#bySubject.keys()]) this.#bySubject.delete(subject);
   }
@@ -42,17 +42,17 @@ export function showNotices(list) {
 export function showBanners(wanted, act) {
   const element = document.getElementById("banners");
   for (const shown of [...element.children]) if (!(shown.dataset.id in wanted)) shown.remove();
-  Object.entries(wanted).forEach(([id, { word, text, seconds = null, action, isAlarm = false, isGood = false }], i) => {
+  Object.entries(wanted).forEach(([id, { title, text, seconds = null, action, isAlarm = false, isGood = false }], i) => {
     const banner = [...element.children].find((shown) => shown.dataset.id === id) ?? made(id, action, act);
     if (element.children[i] !== banner) element.insertBefore(banner, element.children[i] ?? null);
     const [first, second] = banner.children;
-    const shown = seconds === null ? word : `${word} ${Math.floor(seconds)} s`;
+    const shown = seconds === null ? title : `${title} ${Math.floor(seconds)} s`;
     if (first.textContent !== shown) first.textContent = shown;
     if (second.textContent !== text) second.textContent = text;
     banner.classList.toggle("alarm", isAlarm);
     banner.classList.toggle("good", isGood);
-    if (banner.dataset.word !== word) say(`${word}: ${text}`); // not every second
-    banner.dataset.word = word;
+    if (banner.dataset.title !== title) announce(`${title}: ${text}`); // not every second
+    banner.dataset.title = title;
   });
 }
 
@@ -70,7 +70,7 @@ function made(id, action, act) {
 }
 
 /** For a screen reader alone. */
-export function say(text) {
+export function announce(text) {
   const spoken = document.getElementById("spoken"), line = document.createElement("p");
   line.textContent = text;
   spoken.append(line);

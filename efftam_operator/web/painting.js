@@ -3,12 +3,12 @@
 import { STATES } from "./palette.js";
 import { GREY } from "./causes.js";
 import { LENS_RADIUS_PX } from "./geometry.js";
-import { say, showBanners, showNotices } from "./notices.js";
+import { announce, showBanners, showNotices } from "./notices.js";
 import { bannersOf } from "./panels.js";
 import { boxOf, followedOf, speedOf, steeredOf } from "./targets.js";
-import { wordsOf } from "./session.js";
+import { withoutNumbers } from "./session.js";
 import { BEHIND_S } from "./view.js";
-import { confidenceOf, confidenceShown, lineOf, numbersOf } from "./words.js";
+import { confidenceOf, confidenceShown, lineOf, numbersOf } from "./texts.js";
 
 // Pictures that are small for so long are so by the link: the first ones always are.
 const SMALL_MS = 1000;
@@ -29,8 +29,8 @@ export function press(button, isOn) {
 }
 
 export class Painting {
-  #said = ""; // state and reason of the target
-  #gimbalSaid = "";
+  #shownState = ""; // state and reason of the target
+  #shownGimbal = "";
 
   /** `session`; `view`: the canvas; `plots`; `list`: of the targets. */
   constructor({ session, view, plots, list }) {
@@ -96,7 +96,7 @@ export class Painting {
     this.#countdown();
     // It covers nothing that is drawn on.
     const hasList = !session.menu && ["live", "frozen"].includes(session.drawing.mode);
-    this.list.show(hasList ? followedOf(session.told) : [], session.isGrey("badge"));
+    this.list.show(hasList ? followedOf(session.latest) : [], session.isGrey("badge"));
     this.#choice();
     this.#makeRoom();
     this.#hint();
@@ -123,27 +123,27 @@ export class Painting {
   }
 
   #state(nowMs) {
-    const { session } = this, track = session.told, target = steeredOf(track), word = session.stateOf(track);
+    const { session } = this, track = session.latest, target = steeredOf(track), state = session.stateOf(track);
     const badge = $("state");
-    if (badge.dataset.state !== word) {
-      badge.dataset.state = word;
-      badge.textContent = word;
-      badge.style.background = STATES[word]?.colour ?? "";
-      if (STATES[word]) say(word + (target?.reason ? `: ${target.reason}` : ""));
+    if (badge.dataset.state !== state) {
+      badge.dataset.state = state;
+      badge.textContent = state;
+      badge.style.background = STATES[state]?.colour ?? "";
+      if (STATES[state]) announce(state + (target?.reason ? `: ${target.reason}` : ""));
     }
-    const said = word + wordsOf(target?.reason ?? "");
-    if (said !== this.#said) session.notices.retire("reason");
-    this.#said = said;
-    const gimbal = wordsOf($("steering-text").textContent);
-    if (gimbal !== this.#gimbalSaid) session.notices.retire("gimbal reason");
-    this.#gimbalSaid = gimbal;
+    const shownState = state + withoutNumbers(target?.reason ?? "");
+    if (shownState !== this.#shownState) session.notices.retire("reason");
+    this.#shownState = shownState;
+    const gimbal = withoutNumbers($("steering-text").textContent);
+    if (gimbal !== this.#shownGimbal) session.notices.retire("gimbal reason");
+    this.#shownGimbal = gimbal;
     const unseenS = session.unseenS(target, nowMs);
     this.#line(track, target, unseenS);
     this.#confidence(target);
     this.#ages(nowMs, track, target);
-    if (!session.link.over) session.alarm.see(word, target, unseenS, nowMs);
+    if (!session.link.over) session.alarm.see(state, target, unseenS, nowMs);
     const { cause, alarm } = session;
-    document.title = `${cause ? cause.word : alarm.isLost && unseenS !== null ? `LOST ${Math.floor(unseenS)} s` : word} · Target tracker`;
+    document.title = `${cause ? cause.title : alarm.isLost && unseenS !== null ? `LOST ${Math.floor(unseenS)} s` : state} · Target tracker`;
   }
 
   #line(track, target, unseenS) {
@@ -157,7 +157,7 @@ export class Painting {
 
   /** The line in full, with the tracker's own reason. */
   get reason() {
-    const line = $("detail").textContent, reason = steeredOf(this.session.told)?.reason ?? "";
+    const line = $("detail").textContent, reason = steeredOf(this.session.latest)?.reason ?? "";
     return !reason || line.includes(reason) ? line : `${line}: ${reason}`;
   }
 
@@ -166,9 +166,9 @@ export class Painting {
     const confidence = isKnown ? confidenceOf(target) : null, element = $("confidence");
     element.hidden = confidence === null;
     if (confidence === null) return;
-    const { bars, word } = confidenceShown(confidence);
+    const { bars, label } = confidenceShown(confidence);
     element.dataset.bars = bars;
-    element.setAttribute("aria-label", `the tracker is ${word}`);
+    element.setAttribute("aria-label", `the tracker is ${label}`);
   }
 
   #ages(nowMs, track, target) {
@@ -191,7 +191,7 @@ export class Painting {
   }
 
   #numbers(nowMs) {
-    const { session } = this, track = session.told, target = steeredOf(track), { shown } = session.frames;
+    const { session } = this, track = session.latest, target = steeredOf(track), { shown } = session.frames;
     const rows = numbersOf({ target, track, size: shown, ageMs: this.#ageMs(nowMs), behindS: this.#behindS(track, target) });
     const list = $("values");
     if (list.children.length !== 2 * rows.length) list.replaceChildren(...rows.flatMap(() => ["dt", "dd"].map((tag) => document.createElement(tag))));
@@ -229,7 +229,7 @@ export class Painting {
     const above = drawn && viewport.toView(drawn).y - 80 - insets.top;
     const below = drawn && view.height - insets.bottom - viewport.toView({ x: 0, y: drawn.y + drawn.height }).y;
     $("choice").classList.toggle("high", above > below);
-    if ($("choice-text").textContent !== choice.text) say($("choice-text").textContent = choice.text);
+    if ($("choice-text").textContent !== choice.text) announce($("choice-text").textContent = choice.text);
     write($("choice-send"), choice.send ?? "");
     for (const what of ["point", "send", "add", "remove"]) $(`choice-${what}`).hidden = !choice[what];
   }
@@ -250,9 +250,9 @@ export class Painting {
 
   #hint() {
     const { session } = this;
-    const isIdle = session.stateOf(session.told) === "IDLE" && !followedOf(session.told).length && session.mayCommand && !session.link.over;
+    const isIdle = session.stateOf(session.latest) === "IDLE" && !followedOf(session.latest).length && session.mayCommand && !session.link.over;
     const isHeldToDraw = session.drawing.mode === "frozen" && session.drawing.byHand && session.mayCommand;
-    const isLost = session.stateOf(session.told) === "LOST" && session.mayCommand && !session.link.over && !session.question;
+    const isLost = session.stateOf(session.latest) === "LOST" && session.mayCommand && !session.link.over && !session.question;
     $("hint").hidden = !(((isIdle || isLost) && session.drawing.mode === "live") || isHeldToDraw);
     const hint = session.page.byKeys ? "Arrows to the target, then Enter" : "Draw a box around the target, or tap it";
     write($("hint"), isLost ? `${hint}: tracking starts anew` : hint);
@@ -267,7 +267,7 @@ export class Painting {
     const y = drawing.mode === "dragging" ? viewport.toView(drawing.cursor).y : Infinity;
     const room = banners.offsetHeight + 24;
     banners.classList.toggle("low", y < insets.top + room || (session.lensAt !== null && y < view.height - insets.bottom - room));
-    const box = drawing.isFrozen ? null : boxOf(steeredOf(session.told) ?? {});
+    const box = drawing.isFrozen ? null : boxOf(steeredOf(session.latest) ?? {});
     const near = box && this.#around(box);
     for (const one of document.querySelectorAll(PANELS)) {
       const at = near && one.getBoundingClientRect();

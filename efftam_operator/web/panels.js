@@ -1,22 +1,22 @@
-// What stands over the picture in words: banners for what lasts, questions about what is drawn. No DOM.
+// The texts over the picture: banners for what lasts, questions about what is drawn. No DOM.
 
 /**
- * The banners as {id: {word, text, seconds?, action?}}, the most urgent first. Takes `over`, what the server said at its end;
+ * The banners as {id: {title, text, seconds?, action?}}, the most urgent first. Takes `over`, the server's text at its end;
  * `cause` of `causes.js`; `gimbal` and `control`, the panel's `fault` and `lostControl`; `isSteered`: the gimbal follows, as far as is known; `alarm` of `alarm.js`; `held`, why the picture stands still without a countdown, or
  * ""; `isSmall`; `holder`, who is in control where this page is not, or null.
  */
 export function bannersOf({ over, cause, gimbal, control = null, isSteered = false, alarm, held, isSmall, holder }) {
-  if (over) return { over: { word: "OVER", text: over } };
+  if (over) return { over: { title: "OVER", text: over } };
   if (cause?.id === "link") return { link: cause };
   const banners = {};
   // What moves the gimbal fails on its own, whatever the camera does: it comes first.
   if (control) banners.control = { ...control, isAlarm: true };
-  if (gimbal) banners.gimbal = { ...gimbal, isAlarm: isSteered || gimbal.word.startsWith("STOP") };
+  if (gimbal) banners.gimbal = { ...gimbal, isAlarm: isSteered || gimbal.title.startsWith("STOP") };
   if (alarm) banners.alarm = { ...alarm, isAlarm: true };
   if (cause && cause.id !== "gimbal") banners[cause.id] = cause;
-  if (held) banners.held = { word: "FROZEN", text: held };
-  if (isSmall && !cause && !gimbal) banners.small = { word: "small picture:", text: "slow link" };
-  if (holder !== null) banners.view = { word: "VIEW ONLY", text: `${holder} is in control`, action: "Take over" };
+  if (held) banners.held = { title: "FROZEN", text: held };
+  if (isSmall && !cause && !gimbal) banners.small = { title: "small picture:", text: "slow link" };
+  if (holder !== null) banners.view = { title: "VIEW ONLY", text: `${holder} is in control`, action: "Take over" };
   return banners;
 }
 

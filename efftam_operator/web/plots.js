@@ -6,12 +6,12 @@ import { speedOf, steeredOf } from "./targets.js";
 const SPAN_S = 60;
 // Nothing is known of a time without images: points so far apart are not joined.
 const GAP_S = 1;
-const MOST_POINTS = 3600;
+const MAX_POINTS = 3600;
 // A scale is set by all values but the few largest: one of them would flatten all others for a minute.
 const SCALED_SHARE = 0.97;
 const LEFT_PX = 110, RIGHT_PX = 8;
 const RIBBON_PX = 18, GAP_PX = 6;
-const LEAST_ROW_PX = 34;
+const MIN_ROW_PX = 34;
 const DASHES = [[], [4, 3]];
 const TEXTURES = { IDLE: null, ACQUIRING: "up", TRACKING: null, COASTING: "cross", LOST: "down" };
 
@@ -36,7 +36,7 @@ export class History {
     // Of no target nothing is measured.
     const known = state === "IDLE" ? {} : { speed: speedOf(target), presence: target.presence, quality: target.quality };
     this.points.push({ t, state, speed: null, presence: null, quality: null, ...known, latency: track.latency_ms });
-    while (this.points.length > MOST_POINTS || this.points[0].t < t - SPAN_S) this.points.shift();
+    while (this.points.length > MAX_POINTS || this.points[0].t < t - SPAN_S) this.points.shift();
   }
 }
 
@@ -71,7 +71,7 @@ export class Plots {
     this.from = this.to - SPAN_S;
     const ribbon = RIBBON_PX + 2 + GAP_PX;
     // On a low page the last rows are left out.
-    const rows = ROWS.slice(0, Math.max(1, Math.floor((this.height - ribbon) / (LEAST_ROW_PX + GAP_PX))));
+    const rows = ROWS.slice(0, Math.max(1, Math.floor((this.height - ribbon) / (MIN_ROW_PX + GAP_PX))));
     const height = (this.height - ribbon) / rows.length - GAP_PX;
     rows.forEach((row, i) => this.#row(points, row, i * (height + GAP_PX) + 2, height));
     this.#ribbon(points, this.height - ribbon + GAP_PX);
@@ -149,12 +149,12 @@ export class Plots {
     context.fillRect(left, top, Math.max(width, 1), RIBBON_PX);
     this.#texture(TEXTURES[state], left, width, top);
     context.font = "600 11px system-ui, sans-serif";
-    const word = [state, state.slice(0, 5), state[0]].find((w) => context.measureText(w).width + 8 <= width);
-    if (word) {
-      const room = context.measureText(word).width + 6;
+    const label = [state, state.slice(0, 5), state[0]].find((w) => context.measureText(w).width + 8 <= width);
+    if (label) {
+      const room = context.measureText(label).width + 6;
       context.fillStyle = STATES[state].colour;
       context.fillRect(left + 2, top, room, RIBBON_PX);
-      this.#text(word, left + 5, top + RIBBON_PX / 2 + 0.5, "#000");
+      this.#text(label, left + 5, top + RIBBON_PX / 2 + 0.5, "#000");
     }
     context.font = "12px system-ui, sans-serif";
   }

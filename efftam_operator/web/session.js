@@ -20,12 +20,12 @@ const LIKELY_MS = 1000;
 
 const seconds = () => performance.now() / 1000;
 /** Seconds that run make no other reason. */
-export const wordsOf = (text) => text.replace(/[\d.]+/g, "");
+export const withoutNumbers = (text) => text.replace(/[\d.]+/g, "");
 /** Nobody at a page copies a stamp from an image. */
 const plain = (text) => (/\d\.\d{9}\b/.test(text) ? "the tracker does not have this picture; draw again" : text);
 
 export class Session {
-  hello = null; // what the server said of itself and of this page
+  hello = null; // the server's data on itself and this page
   limits = { buffer_s: null, max_targets: 1 }; // the tracker's
   holder = null; // the page in control
   status = null;
@@ -57,7 +57,7 @@ export class Session {
   /**
    * `link`, `frames`, `tracks`, `viewport`, `drawing`, `alarm`, `history`, `notices` are the page's one each; `page` has
    * {painted, byKeys, steering, following}: the frame on the canvas, whether the keyboard is what is used, the panels of gimbal and vehicle; and
-   * say(text), for a screen reader.
+   * announce(text), for a screen reader.
    */
   constructor({ link, frames, tracks, viewport, drawing, alarm, history, notices, page }) {
     Object.assign(this, { link, frames, tracks, viewport, drawing, alarm, history, notices, page });
@@ -79,13 +79,13 @@ export class Session {
   }
 
   /** The track that badge, box, banner and title speak of: that of the picture shown, where pictures come. */
-  get told() {
+  get latest() {
     const { shown } = this.frames;
     const ofPicture = shown && this.cause?.id !== "picture" ? this.tracks.of(shown.stamp) : null;
     return ofPicture ?? this.newest;
   }
 
-  /** The state's word of a track. */
+  /** The state of a track, as text. */
   stateOf(track) {
     return this.link.over ? "OVER" : !track || this.isGrey("badge") ? "UNKNOWN" : steeredOf(track)?.state ?? "IDLE";
   }
@@ -110,7 +110,7 @@ export class Session {
 
   /** The target that Clear is for: the steered one; where none is steered by, the only one; null where it must be chosen. */
   get clearable() {
-    const targets = followedOf(this.told), steered = steeredOf(this.told);
+    const targets = followedOf(this.latest), steered = steeredOf(this.latest);
     if (steered || !targets.length) return steered?.id ?? STEERED;
     return targets.length === 1 ? targets[0].id : null;
   }
@@ -126,7 +126,7 @@ export class Session {
       const drawn = drawingQuestion(this.drawing, this.asked, this.page.byKeys);
       return drawn ?? (this.likely(performance.now()) ? likelyQuestion(this.page.steering.isOn) : null);
     }
-    const target = followedOf(this.told).find(({ id }) => id === this.menu.id);
+    const target = followedOf(this.latest).find(({ id }) => id === this.menu.id);
     if (!target) this.menu = null; // it is gone
     return target ? menuQuestion(target, this.page.steering.isOn, this.menu.mayRemove) : null;
   }
@@ -151,7 +151,7 @@ export class Session {
     if (now && this.newestMs > this.#statusMs && now.tracker === "silent") now.tracker = "alive";
     return rootCause({
       refused: link.refused,
-      linkS: link.isSilent(nowMs) || !this.hello ? (nowMs - link.heardMs) / 1000 : null,
+      linkS: link.isSilent(nowMs) || !this.hello ? (nowMs - link.receivedMs) / 1000 : null,
       status: now,
       sinceS: (nowMs - this.#statusMs) / 1000,
       // What is held is old by intention.
@@ -160,10 +160,10 @@ export class Session {
     });
   }
 
-  /** Say once what has happened; `subject` is one of target, drawing, gimbal, follow, control, picture, and of what was cut: reason, gimbal reason. */
+  /** Show once what has happened; `subject` is one of target, drawing, gimbal, follow, control, picture, and of what was cut: reason, gimbal reason. */
   notify(subject, text, isRefusal = false) {
-    this.notices.say(subject, text, isRefusal, performance.now());
-    this.page.say(text);
+    this.notices.add(subject, text, isRefusal, performance.now());
+    this.page.announce(text);
   }
 
   /** Propose what is at a point {x, y}, shares of the image, as soon as a selection is possible; until it is followed or given
@@ -174,7 +174,7 @@ export class Session {
 
   #tapSuggested() {
     const { drawing, page: { painted } } = this;
-    const isReady = painted && this.mayCommand && drawing.mode === "live" && this.status?.tracker === "alive" && this.stateOf(this.told) === "IDLE";
+    const isReady = painted && this.mayCommand && drawing.mode === "live" && this.status?.tracker === "alive" && this.stateOf(this.latest) === "IDLE";
     if (!isReady || !this.freeze(false)) return;
     const at = { x: this.#suggested.x * painted.width, y: this.#suggested.y * painted.height };
     drawing.press(at);
@@ -289,7 +289,7 @@ export class Session {
 
   // What a person does
 
-  /** The id of the command sent; null where it was not sent, which is said. */
+  /** The id of the command sent; null where it was not sent, which is shown. */
   command(message, subject = "target") {
     const id = `c${++this.#commands}`;
     if (!this.link.send({ ...message, id })) {

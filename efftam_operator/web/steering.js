@@ -34,7 +34,7 @@ export class SteeringPanel {
     document.getElementById("stop").onclick = () => this.stop();
   }
 
-  /** Nothing is offered until a controller was heard of. */
+  /** Nothing is offered until a controller has sent its status. */
   forget() {
     this.#state = this.#stopId = null;
     this.panel.hidden = true;
@@ -60,7 +60,7 @@ export class SteeringPanel {
     return ["controller", "enabled", "phase", "stop"].some((key) => state[key] !== before?.[key]);
   }
 
-  /** `hasLink`: what was heard last says something about now; `isGrey`: what is shown is not known to be true; `mayEnable`:
+  /** `hasLink`: the last message is still true; `isGrey`: what is shown is not known to be true; `mayEnable`:
    * this page is in control. */
   know(known) {
     if (Object.keys(known).every((key) => known[key] === this.#known[key])) return;
@@ -68,23 +68,23 @@ export class SteeringPanel {
     this.#show();
   }
 
-  /** {word, text, seconds} of a STOP that is not confirmed, or of what keeps the gimbal from following; null where all is well.
+  /** {title, text, seconds} of a STOP that is not confirmed, or of what keeps the gimbal from following; null where all is well.
    * `seconds` count from the last message of who is silent. */
   fault(nowMs) {
     if (!this.#state) return null;
     const { controller, enabled, phase, silent, silent_s, stop, stop_reason } = this.#state;
-    if (stop === "unconfirmed") return { word: "STOP NOT CONFIRMED", text: stop_reason, seconds: null };
+    if (stop === "unconfirmed") return { title: "STOP NOT CONFIRMED", text: stop_reason, seconds: null };
     const seconds = silent_s + (nowMs - this.#stateMs) / 1000;
-    if (silent) return { word: `${silent.toUpperCase()} SILENT`, text: SILENCES[silent][enabled ? 0 : 1], seconds };
+    if (silent) return { title: `${silent.toUpperCase()} SILENT`, text: SILENCES[silent][enabled ? 0 : 1], seconds };
     if (controller !== "silent" && !(controller === "gone" && enabled)) return null;
-    return { word: `GIMBAL ${controller.toUpperCase()}`, text: FAULTS[controller] + (enabled ? `; it was ${phase}` : ""), seconds };
+    return { title: `GIMBAL ${controller.toUpperCase()}`, text: FAULTS[controller] + (enabled ? `; it was ${phase}` : ""), seconds };
   }
 
-  /** {word, text} of an alarm while another has taken the gimbal, null else. */
+  /** {title, text} of an alarm while another has taken the gimbal, null else. */
   get lostControl() {
     const { controller, phase, reason } = this.#state ?? {};
     if (controller !== "running" || phase !== "control lost") return null;
-    return { word: "GIMBAL CONTROL LOST", text: `${reason || "another moves the gimbal"}; press Steer to take it back` };
+    return { title: "GIMBAL CONTROL LOST", text: `${reason || "another moves the gimbal"}; press Steer to take it back` };
   }
 
   /** Where the gimbal points, as the server's `angles`; null where that is not known. */
@@ -123,13 +123,13 @@ export class SteeringPanel {
     const runs = controller === "running" && hasLink;
     const isLost = this.lostControl !== null;
     this.panel.dataset.state = isGrey || silent ? "grey" : isLost ? "fault" : !runs ? "fault" : enabled ? "on" : "off";
-    let word = `GIMBAL ${(runs ? phase : controller).toUpperCase()}`, text = runs ? reason : FAULTS[controller];
-    // What the controller last said of the gimbal is not known to be true while nobody hears of it.
-    if (runs && silent) [word, text] = ["GIMBAL UNKNOWN", `the ${silent} is silent`];
-    if (!hasLink) [word, text] = ["GIMBAL UNKNOWN", "no link"];
+    let title = `GIMBAL ${(runs ? phase : controller).toUpperCase()}`, text = runs ? reason : FAULTS[controller];
+    // What the controller last reported is not known to be true while its messages do not arrive.
+    if (runs && silent) [title, text] = ["GIMBAL UNKNOWN", `the ${silent} is silent`];
+    if (!hasLink) [title, text] = ["GIMBAL UNKNOWN", "no link"];
     if (this.#stopId !== null) text = "STOP was sent";
     if (stop === "waiting" && hasLink) text = "STOP has arrived; waiting until the gimbal stands";
-    this.text.textContent = text ? `${word}: ${text}` : word;
+    this.text.textContent = text ? `${title}: ${text}` : title;
     this.enable.disabled = !runs || enabled || !mayEnable;
     if (this.enable.disabled) this.disarm();
   }

@@ -14,7 +14,7 @@ export const steeredOf = (track) => track?.targets.find(({ steered }) => steered
 
 export const followedOf = (track) => track?.targets.filter(({ state }) => state !== "IDLE") ?? [];
 
-/** Whether targets must be told apart: there are several, or one that is not steered by. */
+/** Whether targets must be distinguished: there are several, or one that is not steered by. */
 export const areMany = (targets) => targets.length > 1 || targets.some(({ steered }) => !steered);
 
 /** A target's speed, px/s; null where it is unknown. */
@@ -74,7 +74,7 @@ export function isFollowed(proposal, point, targets) {
   return 2 * inside.width * inside.height >= proposal.width * proposal.height;
 }
 
-/** A button for each target, while they must be told apart. */
+/** A button for each target, while they must be distinguished. */
 export class TargetList {
   /** `pick(id)`: a target was pressed. */
   constructor(element, pick) {

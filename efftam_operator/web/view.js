@@ -1,11 +1,11 @@
-// One canvas: the picture, the targets on it by word, line and colour, what is being drawn, and the lens.
+// One canvas: the picture, the targets on it by label, line and colour, what is being drawn, and the lens.
 
 import { STATES, EDGE } from "./palette.js";
 import { areMany, boxOf, colourOf, followedOf, speedOf } from "./targets.js";
 import { LENS_RADIUS_PX, clipBox, lensPlace, lensZoom } from "./geometry.js";
 import { paintAngles } from "./angles.js";
 import { placeLabels } from "./labels.js";
-import { spanOf } from "./words.js";
+import { spanOf } from "./texts.js";
 
 const DASHES = { solid: [], corners: [], dashed: [10, 7], dotted: [2, 6], none: [] };
 const DRAWN = "#ffffff", GREY = "#bbbbbb";
@@ -13,7 +13,7 @@ const ARROW_S = 0.5;
 const BORDER_PX = 10; // of a lost target's picture
 const LABEL_PX = 20;
 const MARK_PX = 14; // the mark of the picture's middle
-/** An answer that is so much older than the picture is said to be. */
+/** Show the delay when the answer lags the picture by more than this. */
 export const BEHIND_S = 0.2;
 
 export class View {
@@ -109,18 +109,18 @@ export class View {
     if (!shown) return;
     this.#box(shown, colour, line, isOne ? 1 : target.steered ? 1.5 : 0.75);
     if (target.box) this.#arrow(shown, target, colour);
-    this.#label(this.#wordsOf(target, behindS, isHeld, isOne), this.#inView(shown), colour, target.steered);
+    this.#label(this.#labelOf(target, behindS, isHeld, isOne), this.#inView(shown), colour, target.steered);
   }
 
-  #wordsOf(target, behindS, isHeld, isOne) {
-    const words = [];
-    // The others' TRACKING is in the list: words hide what is beside them.
-    if (this.isGrey) words.push("last");
-    else if (isOne || target.steered || target.state !== "TRACKING") words.push(isHeld ? `then ${target.state}` : target.state);
-    if (!target.measured && target.age_s !== null) words.push(`unseen ${spanOf(target.age_s)}`);
-    else if ((words.length ? behindS : target.behind_s) >= BEHIND_S) words.push(`${words.length ? "" : "from "}${behindS.toFixed(1)} s ago`);
-    if (!isOne) words.unshift(target.steered ? `\u25b6 ${target.id}` : target.id);
-    return words.join(" ");
+  #labelOf(target, behindS, isHeld, isOne) {
+    const parts = [];
+    // The others' TRACKING is in the list: a label hides what is beside it.
+    if (this.isGrey) parts.push("last");
+    else if (isOne || target.steered || target.state !== "TRACKING") parts.push(isHeld ? `then ${target.state}` : target.state);
+    if (!target.measured && target.age_s !== null) parts.push(`unseen ${spanOf(target.age_s)}`);
+    else if ((parts.length ? behindS : target.behind_s) >= BEHIND_S) parts.push(`${parts.length ? "" : "from "}${behindS.toFixed(1)} s ago`);
+    if (!isOne) parts.unshift(target.steered ? `\u25b6 ${target.id}` : target.id);
+    return parts.join(" ");
   }
 
   /** The part of a box in the picture, null where there is none: where a lost target was may have left it. */
@@ -224,7 +224,7 @@ export class View {
     context.fillRect(origin.x, origin.y, image.width * scale, image.height * scale);
   }
 
-  /** It says how old it is. */
+  /** Its age is shown. */
   #sayAge(ageS) {
     const { context } = this, { origin, scale, image, insets } = this.viewport;
     const text = `picture of ${spanOf(ageS)} ago`;

@@ -8,7 +8,7 @@ const CODEC_JPEG = 1;
 export const WHOLE_SEQ = 0;
 
 /** A binary message as {stamp, sentNs, seq, width, height, payload} with the size of the camera's image, 0 where it is that
- * of the payload. Throws an Error that says what is wrong with it. */
+ * of the payload. Throws an Error with what is wrong with it. */
 export function decodeFrame(buffer) {
   if (buffer.byteLength <= HEADER_BYTES) throw new Error(`a frame of ${buffer.byteLength} bytes is too short`);
   const data = new DataView(buffer);

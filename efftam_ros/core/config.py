@@ -20,9 +20,9 @@ CAMERA_MOTIONS = ("auto", "off")
 VIEWS = ("bundle", "auto", "full", "window")
 SHARE = (0.0, 1.0)
 """Range of a probability, an overlap or another share."""
-MOST_TARGETS = 8
+MAX_TARGETS = 8
 """Most targets that are followed at once."""
-MOST_TEXT = 1024
+MAX_TEXT = 1024
 """Most characters of a text setting, such as a path."""
 
 
@@ -34,8 +34,8 @@ def setting(
     choices: tuple[str, ...] = (),
     check: Callable[[Any], object] = bool,
 ) -> Any:
-    """A dataclass field with a description and an inclusive range or a set of choices. ``check``: raises
-    InputError for a value that needs a better remedy than the list of choices."""
+    """Return a dataclass field with a description and an inclusive range or a set of choices. ``check``:
+    raises InputError for a value that needs a better remedy than the list of choices."""
     meta = {"text": text, "within": within, "choices": choices, "check": check}
     return field(default=default, metadata=meta)
 
@@ -113,15 +113,15 @@ def check_setting(name: str, value: Any, metadata: Any) -> None:
     metadata.get("check", bool)(value)
     if choices and value not in choices:
         raise InputError(f"{name} is {shown(value)}; choose one of {', '.join(choices)}")
-    if isinstance(value, str) and len(value) > MOST_TEXT:
-        raise InputError(f"{name} is {shown(value)}, {len(value)} characters; give at most {MOST_TEXT}")
+    if isinstance(value, str) and len(value) > MAX_TEXT:
+        raise InputError(f"{name} is {shown(value)}, {len(value)} characters; give at most {MAX_TEXT}")
     if within is not None and not (isinstance(value, Real) and within[0] <= value <= within[1]):
         raise InputError(f"{name} is {shown(value)}; it must lie in [{within[0]:g}, {within[1]:g}]")
 
 
 def expanded(path: str | Path) -> Path:
-    """A path in which ``~`` is the user's home folder. Raises InputError where that is not known, as in a
-    container whose user has no entry."""
+    """Return a path in which ``~`` is the user's home folder. Raises InputError where that is not known, as
+    in a container whose user has no entry."""
     try:
         return Path(path).expanduser()
     except RuntimeError:

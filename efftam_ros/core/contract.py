@@ -64,13 +64,13 @@ class Answers(Protocol):
     """The network's answers to the looks of one call of `Pipeline.look`, by target."""
 
     def candidates(self, target: int) -> Sequence[Candidates]:
-        """The candidates in each view of the target's look. Waits until they are computed, and raises what
-        went wrong in it."""
+        """Return the candidates in each view of the target's look. Waits until they are computed, and raises
+        what went wrong in it."""
         ...
 
     def mask(self, target: int, choice: int) -> NDArray[np.uint8]:
-        """The mask of a candidate at image size: uint8 [H, W], 255 on the target, 0 elsewhere. It can be read
-        until the target's next look; raises RuntimeError afterwards."""
+        """Return the mask of a candidate at image size: uint8 [H, W], 255 on the target, 0 elsewhere. It can
+        be read until the target's next look; raises RuntimeError afterwards."""
         ...
 
     def stage_seconds(self, target: int) -> Mapping[str, float]:
@@ -120,7 +120,7 @@ class Pipeline(Protocol):
         ...
 
     def look(self, image: Image, looks: Sequence[Look]) -> Answers:
-        """Have the network look at an image, for several targets at once.
+        """Run the network on an image, for several targets at once.
 
         Returns without waiting where the back end can compute meanwhile. Features of one view are computed
         once, however many targets ask for it, also in a later call with the same image object.
@@ -159,16 +159,17 @@ class CameraMotionSource(Protocol):
         ...
 
     def keep(self, targets: Sequence[Box]) -> object:
-        """The image of the last call of `estimate`, on which these targets were seen, to recognise the place
-        again with `since`; None where there is none."""
+        """Return the image of the last call of `estimate`, on which these targets were seen, to recognise the
+        place again with `since`; None where there is none."""
         ...
 
     def since(self, kept: object) -> CameraMotion:
-        """The motion from a kept image to that of the last call of `estimate`, over any time between."""
+        """Return the motion from a kept image to that of the last call of `estimate`, over any time
+        between."""
         ...
 
     def another(self) -> CameraMotionSource:
-        """A source of the same camera for another sequence of its images."""
+        """Return a source of the same camera for another sequence of its images."""
         ...
 
     def reset(self) -> None:
@@ -191,6 +192,6 @@ class PointSource(Protocol):
         ...
 
     def keep(self, image: Image, box: Box) -> None:
-        """The target is in this box of the image of the last `follow`: points outside it are dropped, and new
-        ones are added in it."""
+        """Keep the points in the target's box of the image of the last `follow`: drop those outside it, and
+        add new ones in it."""
         ...

@@ -15,7 +15,7 @@ OPENED = 1.4  # side, in window sides, of a window at a position that is less ce
 
 
 def window_inside(image_size: tuple[int, int], x: float, y: float, extent: float, side: int) -> View:
-    """As `View.window`, shifted so that as little of it as possible lies outside the image."""
+    """Return `View.window`, shifted so that as little of it as possible lies outside the image."""
     width, height = image_size
     x = min(max(x, min(extent, width) / 2), width - min(extent, width) / 2)
     y = min(max(y, min(extent, height) / 2), height - min(extent, height) / 2)
@@ -30,15 +30,15 @@ class WholeImage:
         self._side = side
 
     def starts(self, image_size: tuple[int, int], box: Box | None, marked: Box) -> list[View]:
-        """The views of a prompted frame to be tried, narrow ones first. ``box``: drawn, px, None for points;
-        ``marked``: around all that the prompt marks, which each view contains."""
+        """Return the views of a prompted frame to be tried, narrow ones first. ``box``: drawn, px, None for
+        points; ``marked``: around all that the prompt marks, which each view contains."""
         return [View.full(*image_size, self._side)]
 
     def settle(self, box: Box) -> None:
         """Initialise the size from the prompted frame's measured box."""
 
     def view(self, image_size: tuple[int, int], predicted: Box, coasted_s: float) -> View:
-        """The view of a tracked frame, unless the target is lost.
+        """Return the view of a tracked frame, unless the target is lost.
 
         Args:
             image_size: Width and height, px.
@@ -142,7 +142,7 @@ class AutomaticCrop(FollowingCrop):
     The selection decides; later the view changes only for a target that has become clearly smaller or larger.
     """
 
-    LEAST_PX = 48.0  # size in the full view from which it is shown, network px: 3 cells of the features
+    MIN_PX = 48.0  # size in the full view from which it is shown, network px: 3 cells of the features
     CHANGE = 1.5  # factor beyond it, either way, by which the view changes later
 
     _is_full = False
@@ -152,7 +152,7 @@ class AutomaticCrop(FollowingCrop):
         return box.size * self._side / math.sqrt(image_size[0] * image_size[1])
 
     def starts(self, image_size: tuple[int, int], box: Box | None, marked: Box) -> list[View]:
-        self._is_full = box is not None and self._shown_px(image_size, box) >= self.LEAST_PX
+        self._is_full = box is not None and self._shown_px(image_size, box) >= self.MIN_PX
         views = super().starts(image_size, box, marked)
         return [View.full(*image_size, self._side)] if self._is_full else views
 
@@ -160,7 +160,7 @@ class AutomaticCrop(FollowingCrop):
         return None if self._is_full else super().extent(image_size)
 
     def view(self, image_size: tuple[int, int], predicted: Box, coasted_s: float) -> View:
-        least = self.LEAST_PX / self.CHANGE if self._is_full else self.LEAST_PX * self.CHANGE
+        least = self.MIN_PX / self.CHANGE if self._is_full else self.MIN_PX * self.CHANGE
         if coasted_s == 0:
             self._is_full = self._shown_px(image_size, predicted) >= least
         if self._is_full:

@@ -24,22 +24,23 @@ class BackendError(RuntimeError):
 
 
 def one_line(error: object) -> str:
-    """An error's text, or any text, without line breaks and secrets; the type's name if it is empty."""
+    """Return an error's text, or any text, without line breaks and secrets; the type's name if it is
+    empty."""
     return " ".join(without_secrets(str(error)).split()) or type(error).__name__
 
 
-MOST_SHOWN = 80
+MAX_SHOWN = 80
 """Most characters of an external text repeated in a message."""
 
 
 def shown(text: object) -> str:
-    """An external value for errors, logs and diagnostics: text is quoted; at most 80 characters."""
+    """Return an external value for errors, logs and diagnostics: text is quoted; at most 80 characters."""
     full = without_secrets(text if isinstance(text, str) else str(text))
-    cut = full[:MOST_SHOWN] + "..." if len(full) > MOST_SHOWN else full
+    cut = full[:MAX_SHOWN] + "..." if len(full) > MAX_SHOWN else full
     return repr(cut) if isinstance(text, str) else " ".join(cut.split())
 
 
-# Names of files that say which video it is, and what cameras' manuals call their streams; all else in a path,
+# Names of files that identify a video, and what cameras' manuals call their streams; all else in a path,
 # as a playlist's name, may be a key.
 _VIDEO = re.compile(r"[\w .-]+\.(mp4|m4v|mov|mkv|webm|avi|ts|mjpe?g)", re.I)
 _STREAM = re.compile(
@@ -51,7 +52,8 @@ _HOST = re.compile(r"[\w.-]*|\[[\da-f:.%]+\]", re.I)
 
 
 def safe_address(address: str) -> str:
-    """An address as it may be shown: scheme, host, port, usual names of streams, and that of a video file.
+    """Return an address as it may be shown: scheme, host, port, usual names of streams, and that of a video
+    file.
 
     Cameras take passwords before the host, in the query and in the path, and users write them with ``@`` and
     ``/`` in them: what is not surely harmless is replaced by ``***``. Other texts stay.
@@ -78,7 +80,7 @@ def safe_address(address: str) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """A text with the addresses in it shown as by `safe_address`; plain links to web pages stay."""
+    """Return a text with the addresses in it shown as by `safe_address`; plain links to web pages stay."""
 
     def safe(found: re.Match[str]) -> str:
         address = found[0].rstrip(".,:;)")

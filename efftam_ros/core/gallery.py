@@ -1,9 +1,9 @@
-"""Whether what is seen is the individual that was selected, and of several targets whose it is.
+"""Re-identification: decides whether a detection is the selected target, and which target owns it.
 
-A network that tells individuals apart describes crops as vectors of length 1 (`Describe`); the cosine of two
-is high where both show one individual. A `Gallery` holds the vectors of a target, knows how alike it usually
-is to them, and judges what is followed and what comes back. It learns a look once none of those after it is
-in doubt: what takes the target's place must not become what the target looks like.
+A network that distinguishes individuals describes crops as vectors of length 1 (`Describe`); the cosine of
+two is high where both show one individual. A `Gallery` holds the vectors of a target, knows how alike it
+usually is to them, and judges what is followed and what comes back. It learns a look once none of those after
+it is in doubt: what takes the target's place must not become what the target looks like.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, iou
+from efftam_ros.core.reasons import ReasonCode
 from efftam_ros.core.types import Candidates, Image
 
 Vector = NDArray[np.float32]
 Describe = Callable[[Image, Sequence[Box]], Vector]
-"""Vectors float32 [n, D] of what boxes (image px) of an image show; NaN where nothing can be said."""
+"""Describes boxes (image px) of an image as vectors float32 [n, D]; NaN where nothing is known."""
 
 ASKED_NS = 200_000_000
 """Time between two looks at a followed target, ns. In doubt each image is looked at."""
@@ -63,7 +64,7 @@ class Looks:
     _likenesses: dict[Box, float] = field(default_factory=dict)
 
     def vector(self, box: Box) -> Vector | None:
-        """Of what a box shows; None where it is not known."""
+        """Return the vector of what a box shows; None where it is not known."""
         if self.describe is None or self.image is None:
             return None
         found = self._vectors.get(box)
@@ -81,20 +82,21 @@ class Looks:
         return found
 
     def deficit(self, box: Box) -> float:
-        """By how much it is less like the target than usual, at least 0; 0 where that is not known."""
+        """Return by how much it is less like the target than usual, at least 0; 0 where that is not known."""
         missing = self.gallery.usual - self.likeness(box)
         return max(0.0, missing) if math.isfinite(missing) else 0.0
 
     def rival(self, box: Box) -> float:
-        """The highest likeness of another object among the boxes of this image that were described so far;
-        NaN where there is none."""
+        """Return the highest likeness of another object among the boxes of this image that were described so
+        far; NaN where there is none."""
         others = (one for one in self._vectors if iou(one, box) < APART_IOU)
         known = [value for one in others if not math.isnan(value := self.likeness(one))]
         return max(known, default=math.nan)
 
     def lead(self, box: Box) -> float:
-        """By how much a box is more like the target than what may be taken for it, at most `USUAL_DROP`; 0
-        where that is not known.
+        """Return by how much a box is more like the target than what may be taken for it.
+
+        At most `USUAL_DROP`; 0 where that is not known.
 
         What may be taken for it is the best other object of this image, and something that is as like as the
         target usually is, less `USUAL_DROP`. The scale is thereby that of the scene and of the target: a
@@ -125,7 +127,7 @@ class Gallery:
 
     def add_prompt(self, vector: Vector, stamp_ns: int) -> None:
         """Add the crop that was selected, or that a refinement showed. Until a look is like it the first ones
-        count as much: the box may show a part of the target, or who stands before it."""
+        count as much: the box may cover only part of the target, or an occluder."""
         if not np.isnan(vector[0]):
             self._kept.insert(0, vector)
             del self._kept[MOST:]
@@ -133,7 +135,7 @@ class Gallery:
             self.miss()
 
     def likeness(self, vector: Vector) -> float:
-        """The best cosine with the kept vectors, -1..1; NaN where there is none."""
+        """Return the best cosine with the kept vectors, -1..1; NaN where there is none."""
         if not self._kept or np.isnan(vector[0]):
             return math.nan
         return float(np.max(np.stack(self._kept) @ vector))
@@ -144,7 +146,7 @@ class Gallery:
         return median(self._usual) if self._usual else math.nan
 
     def is_due(self, stamp_ns: int) -> bool:
-        """Whether the target is to be looked at in the image of this stamp."""
+        """Return whether the target is to be looked at in the image of this stamp."""
         last = self._asked_ns
         return last is None or self.is_doubted or not 0 <= stamp_ns - last < ASKED_NS
 
@@ -186,7 +188,7 @@ class Gallery:
             self._waiting = stamp_ns, vector
 
     def miss(self) -> None:
-        """The target is not seen: the next look is the first at what is seen then."""
+        """Note that the target is not seen: the next look is the first at what is seen then."""
         self.is_doubted = self.is_other = False
         self._waiting, self.likeness_now = None, math.nan
 
@@ -203,7 +205,7 @@ SAME_OBJECT_IOU = 0.5
 """IoU of a selection with another target's box from which both mean one object: the usual limit for boxes of
 one object, reached by a drawn box that is 1.4 times too large along both sides."""
 CONTESTED_IOU = 0.3
-"""IoU of a candidate with another target's box from which it is asked whose it is."""
+"""From this IoU of a candidate with another target's box on, the owner of the candidate is decided."""
 SHARED_IOU = 0.2
 """IoU of a target's box with another target's from which an image may show both in one mask."""
 TIE = 0.1
@@ -232,15 +234,14 @@ class Others:
         for rival in self.rivals:
             overlap = max(0.0 if box is None else iou(box, rival.box) for box in (drawn, seen))
             if overlap > SAME_OBJECT_IOU:
-                raise InputError(
-                    f"this object is target {rival.target_id} already (overlap {overlap:.2f}, at most"
-                    f" {SAME_OBJECT_IOU}); select another one, or remove target {rival.target_id} first"
-                )
+                taken = ReasonCode.TARGET_TAKEN
+                raise InputError(taken.reason(target=rival.target_id, overlap=overlap, limit=SAME_OBJECT_IOU))
 
     def withheld(
         self, candidates: Candidates, looks: Looks, expected: Box | None
     ) -> tuple[Candidates, int | None]:
-        """The candidates, those of them empty that are another target's, and the last such target's id.
+        """Return the candidates, those of them empty that are another target's, and the last such target's
+        id.
 
         ``looks``: of this image, beside what the target looks like; ``expected``: its predicted box, None
         where it is lost.

@@ -82,7 +82,7 @@ class Box:
         return self.x, self.y, self.width, self.height
 
     def clipped(self, width: float, height: float) -> Box:
-        """The part inside an image of this size; may be empty."""
+        """Return the part inside an image of this size; may be empty."""
         left, top, right, bottom = self.edges()
         x0, y0 = min(max(left, 0.0), width), min(max(top, 0.0), height)
         x1, y1 = min(max(right, 0.0), width), min(max(bottom, 0.0), height)
@@ -111,7 +111,7 @@ NESTED = 0.7
 
 
 def are_nested(a: Box, b: Box) -> bool:
-    """Whether two boxes are of one object at two scales."""
+    """Return whether two boxes are of one object at two scales."""
     if a.is_empty or b.is_empty:
         return False
     overlap = iou(a, b)
@@ -140,12 +140,13 @@ class View:
 
     @classmethod
     def full(cls, width: int, height: int, side: int) -> View:
-        """The whole image resized to the square input, ignoring the aspect ratio (as the reference does)."""
+        """Return the whole image resized to the square input, ignoring the aspect ratio (as the reference
+        does)."""
         return cls(0.0, 0.0, side / width, side / height, side)
 
     @classmethod
     def window(cls, cx: float, cy: float, extent: float, side: int) -> View:
-        """A square of ``extent`` image px around (cx, cy); parts outside the image are black."""
+        """Return a square of ``extent`` image px around (cx, cy); parts outside the image are black."""
         return cls(cx - extent / 2, cy - extent / 2, side / extent, side / extent, side)
 
     @property
@@ -154,7 +155,7 @@ class View:
         return self.side / self.scale_x, self.side / self.scale_y
 
     def is_full(self, width: int, height: int) -> bool:
-        """Whether it is the `full` view of an image of this size."""
+        """Return whether it is the `full` view of an image of this size."""
         scales = self.side / width, self.side / height
         return self.x == self.y == 0.0 and (self.scale_x, self.scale_y) == scales
 

@@ -89,8 +89,8 @@ class RankedFrames:
 
 
 def _newest_and_spaced(frames: list[int], spaced: list[int], count: int) -> list[int]:
-    """The last of ``frames`` and the last ones of ``spaced``, ``count`` together, in order; where ``spaced``
-    has too few, further ones from the end of ``frames``."""
+    """Return the last of ``frames`` and the last ones of ``spaced``, ``count`` together, in order; where
+    ``spaced`` has too few, further ones from the end of ``frames``."""
     if count <= 0:
         return []
     chosen = frames[-1:] + spaced[len(spaced) - min(count - 1, len(spaced)) :]
@@ -143,7 +143,7 @@ class MemoryBank:
         self.plan = self.plan_of(self.count)
 
     def plan_of(self, frame: int) -> MemoryPlan:
-        """What frame ``frame`` attends to."""
+        """Return what frame ``frame`` attends to."""
         attention, slot = self.rule.attention(self.records, frame), self._slots.__getitem__
         frames, rows = zip(*attention.maps, strict=True) if attention.maps else ((), ())
         return MemoryPlan(tuple(map(slot, frames)), tuple(rows), tuple(map(slot, attention.pointers)))

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
-LEAST_DEPTH = 0.2  # `relative_depth` below which a position is treated as behind the camera
+MIN_DEPTH = 0.2  # `relative_depth` below which a position is treated as behind the camera
 
 # Left, top, width, height from the state; and left, top, right, bottom.
 _BOX = np.array(
@@ -62,7 +62,7 @@ EDGE, EDGE_PX = 0.055, 0.5  # standard deviation of a measured edge: EDGE sizes 
 INITIAL_SPEED = 6.0  # standard deviation of the unknown initial velocity, sizes/s
 # Shortest time that the camera's velocity is taken over, s: stamps in a burst of images are nearly equal, and
 # a shift of 3 px within 1 us would be 3 million px/s.
-LEAST_CAMERA_S = 0.01
+MIN_CAMERA_S = 0.01
 # Greatest age of the motion of the whole target at which it is preferred to that of its last visible part.
 WHOLE_VALID_NS = 1_000_000_000
 
@@ -95,7 +95,7 @@ def zoom(matrix: Matrix, x: float, y: float) -> float:
 
 
 def moved_box(matrix: Matrix, box: Box) -> Box:
-    """The box after the motion: its centre is moved and its sides are scaled by `zoom`."""
+    """Return the box after the motion: its centre is moved and its sides are scaled by `zoom`."""
     x, y = moved_point(matrix, box.cx, box.cy)
     factor = zoom(matrix, box.cx, box.cy)
     return Box.from_centre(x, y, box.width * factor, box.height * factor)
@@ -130,8 +130,8 @@ class SharedCamera:
         self._own: dict[int, CameraMotionSource] = {}  # of targets that catch up
 
     def at(self, target_id: int, frame: Frame, moving: Sequence[Box]) -> CameraAtImage:
-        """The camera for a target that has its turn in this image. ``moving``: boxes in the image before, px,
-        which the estimate leaves out."""
+        """Return the camera for a target that has its turn in this image. ``moving``: boxes in the image
+        before, px, which the estimate leaves out."""
         own = self._own.get(target_id)
         if own is None:
             self._advance(frame, moving)
@@ -145,8 +145,8 @@ class SharedCamera:
         return CameraAtImage(motion, self.source)
 
     def before_selection(self, target_id: int, frame: Frame, moving: Sequence[Box]) -> CameraAtImage:
-        """The camera for a target that may be selected on this image; `select` follows where it is. What is
-        known for the targets that there are does not change."""
+        """Return the camera for a target that may be selected on this image; if it is, `select` follows. The
+        other targets' cameras do not change."""
         others = self._since.keys() - {target_id}
         source = self.source
         if not self._since:
@@ -160,7 +160,7 @@ class SharedCamera:
         return CameraAtImage(UNKNOWN, source)
 
     def select(self, target_id: int, frame: Frame, camera: CameraAtImage) -> None:
-        """The target was selected on this image, with the camera of `before_selection`."""
+        """Note that the target was selected on this image, with the camera of `before_selection`."""
         is_alone = not self._since.keys() - {target_id}
         self._join(target_id)
         if is_alone:
@@ -173,7 +173,7 @@ class SharedCamera:
         self._own.pop(target_id, None)
 
     def _join(self, target_id: int) -> None:
-        """The target is level with the camera."""
+        """Note that the target has caught up with the camera."""
         self._own.pop(target_id, None)
         self._since[target_id] = None
 
@@ -243,7 +243,7 @@ class MotionFilter:
         self.stamp_ns = stamp_ns
 
     def predicted(self, stamp_ns: int) -> MotionFilter:
-        """A copy, moved to a later stamp as `predict` does."""
+        """Return a copy, moved to a later stamp as `predict` does."""
         moved = copy.copy(self)
         moved._x, moved._p = self._moved(stamp_ns)
         moved.stamp_ns = stamp_ns
@@ -253,7 +253,7 @@ class MotionFilter:
         """Transform mean and covariance by the camera's motion.
 
         From then on the filter's velocity is relative to the ground. The stamp does not change. The camera's
-        velocity is the mean over at least `LEAST_CAMERA_S`; until then the previous one is kept.
+        velocity is the mean over at least `MIN_CAMERA_S`; until then the previous one is kept.
 
         Args:
             matrix: [3, 3] motion from the previous image to the current one (see the module).
@@ -265,7 +265,7 @@ class MotionFilter:
         change[:2, :2] = change[2:4, 2:4] = j
         self._camera_shift = self._camera_shift + (centre - self._x[:2])
         self._camera_s += dt_s
-        if self._camera_s >= LEAST_CAMERA_S:
+        if self._camera_s >= MIN_CAMERA_S:
             self._camera_velocity = self._camera_shift / self._camera_s
             self._camera_shift, self._camera_s = np.zeros(2), 0.0
         self._x = change @ self._x
@@ -376,14 +376,15 @@ class TargetMotion:
         self.filter = self._whole = None
 
     def is_behind(self, matrix: Matrix) -> bool:
-        """Whether the motion takes the target (nearly) behind the camera, where it has no pixels."""
+        """Return whether the motion takes the target (nearly) behind the camera, where it has no pixels."""
         if self.filter is None:
             return False
         box = self.filter.box
-        return relative_depth(matrix, box.cx, box.cy) < LEAST_DEPTH
+        return relative_depth(matrix, box.cx, box.cy) < MIN_DEPTH
 
     def follow_camera(self, matrix: Matrix | None, dt_s: float) -> None:
-        """As `MotionFilter.follow_camera`; with None, or without time between the images, it is unknown."""
+        """Do as `MotionFilter.follow_camera`; with None, or without time between the images, it is
+        unknown."""
         whole = None if self._whole is self.filter else self._whole
         for motion in (self.filter, whole):
             if motion is not None and matrix is not None and dt_s > 0:
@@ -429,7 +430,7 @@ def _box(x: Array) -> Box:
 
 
 def _diagonal(values: Sequence[float] | Array) -> Array:
-    """As np.diag, without its overhead."""
+    """Do what np.diag does, without its overhead."""
     matrix = np.zeros((len(values), len(values)))
     matrix.reshape(-1)[:: len(values) + 1] = values
     return matrix

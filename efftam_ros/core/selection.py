@@ -10,6 +10,7 @@ import numpy as np
 from efftam_ros.core.contract import Look
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View, are_nested, iou
+from efftam_ros.core.reasons import NO_REASON, Reason, ReasonCode
 from efftam_ros.core.types import Candidates, Prompt
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ PART = 0.3  # IoU with the drawn box below which a mask is only a part of what i
 
 
 def whole(candidates: Candidates) -> int:
-    """The candidate to follow: of those that are nested and equally sure the largest, else the surest."""
+    """Return the candidate to follow: of those that are nested and equally sure the largest, else the
+    surest."""
     best = surest = int(np.argmax(candidates.ious))
     for index in np.argsort(candidates.areas).tolist():
         is_equal = candidates.ious[index] >= candidates.ious[surest] - EQUAL
@@ -41,13 +43,13 @@ def whole(candidates: Candidates) -> int:
 
 
 class PromptAnswer(NamedTuple):
-    """The network's answer to a prompt. ``doubt``: why the selection is weak, one line; empty: it is not;
+    """The network's answer to a prompt. ``doubt``: why the selection is weak; empty when it is not;
     ``answers``: those of the last look, which show the mask."""
 
     view: View
     candidates: Candidates
     answers: Answers
-    doubt: str = ""
+    doubt: Reason = NO_REASON
 
 
 def answer_prompt(
@@ -94,16 +96,17 @@ def _answer_in(
         return PromptAnswer(view, candidates, answers)
     # On an object its centre, as a point, marks about the box; on bare ground anything.
     as_point = max((by_point.ious[i] + iou(box, drawn) for i, box in by_point.visible), default=0.0)
-    doubt = ""
+    doubt = NO_REASON
     if candidates.ious[0] + as_point < WEAK:
-        doubt = "weak selection: the box does not clearly hold one object"
+        doubt = ReasonCode.UNCLEAR_BOX.reason()
     elif iou(candidates.box(0), drawn) < PART:
-        doubt = "weak selection: only a part of what is in the box is followed"
+        doubt = ReasonCode.PART_OF_BOX.reason()
     return PromptAnswer(view, candidates, answers, doubt)
 
 
 def is_cut(box: Box, view: View, image_size: tuple[int, int]) -> bool:
-    """Whether a box ends at the border of a view that does not end at the image's. False for an empty one."""
+    """Return whether a box ends at the border of a view that does not end at the image's. False for an empty
+    one."""
     if box.is_empty:
         return False
     (width, height), seen = image_size, view.to_network(box)

@@ -15,6 +15,7 @@ from efftam_ros.core.gallery import ALONE, Describe, Others, Rival
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.motion import SharedCamera
 from efftam_ros.core.policies.default import DefaultPolicy
+from efftam_ros.core.reasons import NO_REASON, Reason, ReasonCode
 from efftam_ros.core.tracker import MakePolicy, TargetTracker
 from efftam_ros.core.types import MISSED, Frame, Image, Motion, Prompt, Track, TrackState
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from efftam_ros.core.contract import Answers, CameraMotionSource, Pipeline, PointSource
 
 STEERED, NEXT_FREE = 0, 255
-"""What is asked for in place of an id: the target that is steered by (the only one), and a new one."""
+"""Numbers that stand for an id in a command: the steered (or only) target, and a new one."""
 
 PAST = 512
 """Images of which it is known where each target was: over 8 s at 60 Hz, in which late selections come."""
@@ -42,28 +43,28 @@ class Step(NamedTuple):
 
 
 def id_for(asked: int, ids: Collection[int], steered: int | None, most: int) -> int:
-    """The id that a selection asks for: `STEERED` is the steered or only target, else 0; `NEXT_FREE` a new
-    one.
+    """Return the id that a selection asks for: `STEERED` is the steered or only target, else 0; `NEXT_FREE` a
+    new one.
 
     ``ids``: of the targets, in any order; ``steered``: the one that is steered by; ``most``: how many there
     may be. Raises InputError: not 0 to 255, too many targets, or several and none is steered.
     """
     if not 0 <= asked <= NEXT_FREE:
-        raise InputError(f"target_id is {asked}; give 0 to 254, or {NEXT_FREE} for the next free one")
+        raise InputError(ReasonCode.INVALID_TARGET_ID.reason(target=asked))
     if asked == STEERED and ids:
         if steered is None and len(ids) > 1:
-            raise InputError(f"no target is steered by, so 0 names none; {listed(ids)}")
+            raise InputError(ReasonCode.NONE_STEERED.reason(known=listed(ids)))
         return next(iter(ids)) if steered is None else steered
     if asked == NEXT_FREE:
         # 0 is given to the first alone: asked for, it is the steered one.
         asked = next(number for number in range(min(len(ids), 1), NEXT_FREE) if number not in ids)
     if asked not in ids and len(ids) >= most:
-        raise InputError(f"{most} targets are followed already (max_targets); remove one: {listed(ids)}")
+        raise InputError(ReasonCode.TOO_MANY_TARGETS.reason(most=most, known=listed(ids)))
     return asked
 
 
 def listed(ids: Collection[int]) -> str:
-    """The ids as errors name them."""
+    """Return the ids as errors name them."""
     return f"targets: {', '.join(map(str, sorted(ids))) or 'none'}"
 
 
@@ -134,10 +135,10 @@ class TargetSet:
         yield from self._free
 
     def tracker(self, target_id: int) -> TargetTracker:
-        """The tracker of a target. Raises InputError when there is none."""
+        """Return the tracker of a target. Raises InputError when there is none."""
         found = self._targets.get(target_id)
         if found is None:
-            raise InputError(f"there is no target {target_id}; {listed(self._targets)}")
+            raise InputError(ReasonCode.NO_SUCH_TARGET.reason(target=target_id, known=listed(self._targets)))
         return found
 
     def id_for(self, asked: int) -> int:
@@ -167,12 +168,12 @@ class TargetSet:
             self.remove(target_id)
 
     def reconfigure(self, config: TrackerConfig) -> None:
-        """As `TargetTracker.reconfigure`, for all targets."""
+        """Call `TargetTracker.reconfigure` for all targets."""
         for tracker in self._trackers:
             tracker.reconfigure(config)
 
     def propose(self, frame: Frame, prompt: Prompt) -> Box | None:
-        """As `TargetTracker.propose`; by a memory that no target has, where there is one."""
+        """Call `TargetTracker.propose` on a memory that no target has, where there is one."""
         self.remember()
         return (self._free or [*self._targets.values()])[-1].propose(frame, prompt)
 
@@ -197,7 +198,7 @@ class TargetSet:
         gone out; else it is done with the next image.
 
         Args:
-            frame: The image and its stamp. A bad one does not raise: the Tracks say why it was not used.
+            frame: The image and its stamp. A bad one does not raise: the Tracks have the reason.
             prompts: By id (`id_for`), a prompt that selects or replaces this target.
             limit: Most targets that are processed in this image, besides those with a prompt: the steered
                 one, and the others in turn; None: all.
@@ -212,7 +213,7 @@ class TargetSet:
         steered, others = work.turn[:1], work.turn[1:]
         for group in [[one] for one in work.turn] if prompts else [steered, others]:
             if prompts:
-                self.remember()  # what a prompt is remembered by has one place
+                self.remember()  # the network has one place for what a prompt leaves to remember
             begin_s, looks = time.perf_counter(), dict[int, Look]()
             for target_id in group:
                 if target_id not in prompts and self._can_use(work, target_id):
@@ -256,11 +257,11 @@ class TargetSet:
         """Begin with an image; what the last one has left to do is done first."""
         self.remember()
         self._images += 1
-        refusal = ""
+        refusal = NO_REASON
         try:
             self._pipeline.check(frame.image)
         except InputError as error:
-            refusal = str(error)
+            refusal = Reason.of(error, ReasonCode.IMAGE_REFUSED)
         expected = {}
         if len(self._targets) > 1:  # else no other target asks
             expected = {one: tracker.motion_at(frame.stamp_ns) for one, tracker in self._targets.items()}
@@ -268,7 +269,8 @@ class TargetSet:
         return _ImageInWork(frame, turn, refusal, windows, expected)
 
     def _can_use(self, work: _ImageInWork, target_id: int) -> bool:
-        """Whether the image is one for this target; else `_ImageInWork.refused` says why not."""
+        """Return whether this target can use the image; else the reason is put into
+        `_ImageInWork.refused`."""
         reason = work.refusal or self._targets[target_id].refusal(work.frame)
         if reason:
             work.refused[target_id] = reason
@@ -286,7 +288,8 @@ class TargetSet:
     def _decide(
         self, work: _ImageInWork, target_id: int, answers: Answers | None, prompt: Prompt | None
     ) -> Track:
-        """The Track of a target that has its turn. Raises InputError for a prompt that can't be used."""
+        """Return the Track of a target that has its turn. Raises InputError for a prompt that can't be
+        used."""
         if target_id in work.refused:
             return self._targets[target_id].refused(work.frame, work.refused[target_id])
         others = self._others(target_id, work) if self._targets.keys() - {target_id} else ALONE
@@ -323,7 +326,7 @@ class TargetSet:
         return track
 
     def _others(self, target_id: int, work: _ImageInWork) -> Others:
-        """Where the other targets are in this image: seen, or expected."""
+        """Return where the other targets are in this image: seen, or expected."""
         rivals, stamp_ns = [], work.frame.stamp_ns
         for other, tracker in self._targets.items():
             if other == target_id:
@@ -335,12 +338,13 @@ class TargetSet:
         return Others(rivals, [rival.box for rival in rivals])
 
     def _box_before(self, target_id: int, stamp_ns: int) -> Box | None:
-        """Where a target was in an image before its last one, such as that of a late selection."""
+        """Return where a target was in an image before its last one, such as that of a late selection."""
         past = reversed(self._past[target_id])
         return next((box for stamp, box in past if stamp <= stamp_ns), None)
 
     def _shares(self, turn: Sequence[int]) -> dict[int, int]:
-        """How many windows each missed target may search in this image: the followed ones need one each."""
+        """Return how many windows each missed target may search in this image: the followed ones need one
+        each."""
         missed = [one for one in turn if one in self._targets and self._targets[one].state in MISSED]
         if not missed:
             return {}
@@ -350,7 +354,7 @@ class TargetSet:
         return {one: share + ((n - first) % len(missed) < rest) for n, one in enumerate(missed)}
 
     def _turn(self, prompts: Prompts, limit: int | None, among: Collection[int] | None) -> list[int]:
-        """The targets to process in an image, in order."""
+        """Return the targets to process in an image, in order."""
         ids = [one for one in self._targets if (among is None or one in among) and one not in prompts]
         if limit is not None and limit < len(ids):
             ids.sort(key=lambda one: (one != self.steered, self._stepped.get(one, 0), one))
@@ -380,10 +384,10 @@ class _ImageInWork:
 
     frame: Frame
     turn: Sequence[int]
-    refusal: str
+    refusal: Reason
     windows: Mapping[int, int]
     expected: dict[int, Motion | None]
     moving: Sequence[Box] | None = None
-    refused: dict[int, str] = field(default_factory=dict)
+    refused: dict[int, Reason] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     refusals: list[InputError] = field(default_factory=list)

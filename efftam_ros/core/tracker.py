@@ -1,4 +1,4 @@
-"""The tracker of one target: what is known of it, and what is decided about it in an image."""
+"""The tracker of one target: its state, and the decisions about it in each image."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from efftam_ros.core.policies.base import Choice, FrameContext, Policy
 from efftam_ros.core.policies.default import DefaultPolicy
 from efftam_ros.core.policies.drawn_box import TargetExtent
 from efftam_ros.core.policies.search import Reacquisition, Sighting
+from efftam_ros.core.reasons import NO_REASON, Reason, ReasonCode
 from efftam_ros.core.selection import answer_prompt, whole
 from efftam_ros.core.types import (
     MISSED,
@@ -48,7 +49,7 @@ POINTS_VALID_S = 0.25
 
 
 def missed_state(missed_s: float, lost_after: float) -> TrackState:
-    """The state of a target that has not been confirmed for ``missed_s`` (NaN: never): COASTING up to
+    """Return the state of a target that has not been confirmed for ``missed_s`` (NaN: never): COASTING up to
     ``lost_after``, then LOST."""
     return TrackState.COASTING if missed_s <= lost_after else TrackState.LOST
 
@@ -75,13 +76,13 @@ class TargetState:
         self._returning = False
 
     def select(self, stamp_ns: int) -> None:
-        """The operator selected the target on this frame."""
+        """Start ACQUIRING: the operator selected the target on this frame."""
         self.clear()
         self.state = TrackState.ACQUIRING
         self.hit(stamp_ns)
 
     def hit(self, stamp_ns: int) -> bool:
-        """The target's box was accepted on this frame. Returns `confirmed`."""
+        """Count a frame on which the target's box was accepted; return `confirmed`."""
         if self.state in MISSED:
             self.state, self._returning, self._streak = TrackState.ACQUIRING, True, 0
         self._streak += 1
@@ -95,7 +96,7 @@ class TargetState:
         return self.confirmed
 
     def miss(self, stamp_ns: int) -> None:
-        """No box was accepted on this frame."""
+        """Count a frame on which no box was accepted."""
         self._streak, self.confirmed = 0, False
         if self.state is not TrackState.LOST:
             confirmed_ns = self.confirmed_ns
@@ -103,8 +104,8 @@ class TargetState:
             self.state = missed_state(missed_s, self.config.lost_after)
 
     def lose(self, times_valid: bool = True) -> None:
-        """The previous position no longer holds. ``times_valid`` False: the stamps jumped, so earlier times
-        are invalid."""
+        """Become LOST: the previous position no longer holds. ``times_valid`` False: the stamps jumped, so
+        earlier times are invalid."""
         self.state, self._streak, self.confirmed = TrackState.LOST, 0, False
         if not times_valid:
             self.measured_ns = self.confirmed_ns = None
@@ -124,7 +125,7 @@ class Prediction:
         state: Of the target before this image is judged.
         dt_s: Since the previous image, s.
         camera: At this image; None: it is assumed not to move.
-        interruption: Why the target has to be found again; "" if it does not.
+        interruption: Why the target has to be found again; empty if it does not.
         expected: The predicted motion, with the velocity relative to the ground; None without an estimate.
         look: What the network is asked. Of a search the target's own view follows from what its windows show.
     """
@@ -134,7 +135,7 @@ class Prediction:
     state: TrackState
     dt_s: float
     camera: CameraAtImage | None
-    interruption: str
+    interruption: Reason
     expected: Motion | None
     look: Look
 
@@ -186,7 +187,7 @@ class TargetTracker:
             config: Settings; default: `TrackerConfig()`.
             points: Follows points on the target; None: not used.
             is_blank: Whether a box of an image, px, and what surrounds it show nothing; None: not used.
-            describe: Tells individuals apart; None: not asked.
+            describe: Describes what individuals look like; None: not used.
             make_policy: Makes the policy that decides.
         """
         config = config or TrackerConfig()
@@ -244,10 +245,10 @@ class TargetTracker:
         kind = self._policy.view(spec.default_view) if config.view == "bundle" else config.view
         return make_crop_policy(kind, spec.image_side, config.window_factor or spec.window_factor)
 
-    def refusal(self, frame: Frame) -> str:
-        """Why an image can't be used for this target; "" if it can."""
+    def refusal(self, frame: Frame) -> Reason:
+        """Return why an image can't be used for this target; empty if it can."""
         is_same = frame.stamp_ns == self._last[0]
-        return f"stamp {frame.stamp_ns} ns was already processed" if is_same else ""
+        return ReasonCode.SAME_STAMP.reason(stamp_ns=frame.stamp_ns) if is_same else NO_REASON
 
     # Predict
 
@@ -257,12 +258,12 @@ class TargetTracker:
         Args:
             frame: The image and its stamp, which `refusal` accepts; the target is not IDLE.
             camera: The camera at this image; None: it is assumed not to move.
-            windows: Most windows that are searched for a missed target; None: as the settings say.
+            windows: Most windows that are searched for a missed target; None: by the settings.
         """
         (previous, previous_size), image, stamp = self._last, frame.image, frame.stamp_ns
         size = image.width, image.height
         self._last, self._shown, self._answers, self._found_points = (stamp, size), None, None, NO_POINTS
-        dt_s, interruption = (stamp - previous) * 1e-9, ""
+        dt_s, interruption = (stamp - previous) * 1e-9, NO_REASON
         is_gap = dt_s > self._target.config.max_gap
         if camera is not None:
             self._follow_camera(camera, stamp, dt_s)
@@ -294,7 +295,7 @@ class TargetTracker:
         age_s: float,
         windows: int | None,
     ) -> Look:
-        """What the network is asked about a missed target.
+        """Return what the network is asked about a missed target.
 
         ``before``: the filter up to the previous image; ``age_s``: how long the target had been missed there,
         infinite where its motion does not hold any more; ``windows``: most that are searched.
@@ -315,13 +316,12 @@ class TargetTracker:
 
     def _interrupt(
         self, previous_size: tuple[int, int], size: tuple[int, int], stamp_ns: int, dt_s: float
-    ) -> str:
-        """See whether the image continues those before it; why the target has to be found again, "" if it
-        does not. Of an image of another size, which shows the same scene, what is known in pixels is carried
-        over."""
-        reason = ""
+    ) -> Reason:
+        """Update the state for an image that does not continue those before it; return why the target has to
+        be found again. An image of another size shows the same scene, so positions in pixels are scaled."""
+        reason = NO_REASON
         if dt_s < 0:
-            reason = f"the image's stamp went back by {-dt_s:.3f} s"
+            reason = ReasonCode.STAMP_WENT_BACK.reason(back_s=-dt_s)
             self._target.lose(times_valid=False)
             self._search.stop()
             self._motion.lose()
@@ -333,9 +333,9 @@ class TargetTracker:
             self._search.resize(matrix)
             self._motion.resize(matrix, stamp_ns)
             self._target.miss(stamp_ns)
-            reason = reason or f"the image's size changed from {previous_size} to {size}"
+            reason = reason or ReasonCode.SIZE_CHANGED.reason(before=previous_size, now=size)
         if dt_s > self.config.max_gap:
-            reason = f"no image for {dt_s:.2f} s (max_gap is {self.config.max_gap:g} s)"
+            reason = ReasonCode.IMAGE_GAP.reason(gap_s=dt_s, max_gap=self.config.max_gap)
             self._target.lose()
         return reason
 
@@ -370,9 +370,8 @@ class TargetTracker:
     # Decide
 
     def decide(self, answers: Answers, others: Others = ALONE) -> Track:
-        """Decide which candidate is the target, and update state, motion and window by it.
-
-        ``answers``: of the network to `look`; ``others``: the other targets in this image.
+        """Decide which candidate is the target, and update state, motion and window with it. ``answers``: the
+        network's answers to `look`; ``others``: the other targets in this image.
         """
         predicted, self._prediction, self.others = self._prediction, None, others
         assert predicted is not None, "predict comes first"
@@ -418,7 +417,7 @@ class TargetTracker:
         self._close(predicted.frame, predicted.camera, choice, confirmed, remembered, predicted.expected)
         reason = predicted.interruption or choice.reason
         if choice.box is None and holder is not None:
-            reason = f"what is seen here is target {holder}; {reason}"
+            reason = ReasonCode.OTHER_TARGET.reason(target=holder, own=reason)
         track = self._track(predicted.frame, view, candidates, choice, reason)
         tracks = self._search.tracks
         hypotheses = tuple(ScoredBox(one.box, one.score) for one in tracks) if tracks else ()
@@ -432,7 +431,7 @@ class TargetTracker:
         )
 
     def _view_of_search(self, predicted: Prediction, found: Sequence[Candidates], looks: Looks) -> View:
-        """The target's own view, given what the windows show."""
+        """Return the target's own view, given what the windows show."""
         size, stamp = predicted.size, predicted.frame.stamp_ns
         own = [self.others.withheld(one, looks, None)[0] for one in found]
         seen = self._policy.detections(own, looks)
@@ -444,30 +443,31 @@ class TargetTracker:
     def _own(
         self, predicted: Prediction, candidates: Candidates, looks: Looks
     ) -> tuple[Candidates, int | None]:
-        """The candidates, without those that are another target's, and that target's id."""
+        """Return the candidates, without those that are another target's, and that target's id."""
         is_expected = predicted.expected is not None and predicted.state is not TrackState.LOST
         box = predicted.expected.box if predicted.expected is not None and is_expected else None
         return self.others.withheld(candidates, looks, box)
 
     def _give_up(self, choice: Choice) -> Choice:
-        """What is followed is another individual: it is not claimed, and what was remembered of it goes."""
+        """Give up what was followed, because it is another individual: claim nothing, and forget what was
+        remembered of it."""
         now, usual = self.gallery.likeness_now, self.gallery.usual
         self.memory.forget_from(self._sure_frame)
         self._target.lose()
         self._search.begin(self._last[1], self._motion.filter)
         known = f"{now:.2f}" if math.isnan(usual) else f"{now:.2f} of {usual:.2f}"
-        reason = f"no longer like what was selected ({known})"
+        reason = ReasonCode.CHANGED.reason(likeness=known)
         return replace(choice, box=None, present=False, reason=reason)
 
     def _miss_unread(self, predicted: Prediction) -> Track:
-        """The Track of a frame whose candidates are no numbers."""
+        """Return the Track of a frame whose candidates are no numbers."""
         frame = predicted.frame
         self.memory.skip()
         self._target.miss(frame.stamp_ns)
         self._motion.coast(frame.stamp_ns, was_seen=predicted.state not in MISSED)
         self._forget_points()
         self._answered = Answered(frame, predicted.camera, count=self.memory.count)
-        return self._track(frame, None, None, None, "the network's output is not finite; check the bundle")
+        return self._track(frame, None, None, None, ReasonCode.NOT_FINITE.reason())
 
     # Update
 
@@ -487,7 +487,8 @@ class TargetTracker:
     def _keep(
         self, candidates: Candidates, choice: Choice, context: FrameContext, confirmed: bool
     ) -> Remembered | None:
-        """What is to be stored of this image in a slot of the ring; None if the policy does not keep it."""
+        """Return what is to be stored of this image in a slot of the ring; None if the policy does not keep
+        it."""
         is_measured = confirmed and choice.box is not None and not context.is_prompted
         if is_measured and not self._extent.is_settled:
             self._extent.add(candidates, choice.index)
@@ -538,8 +539,8 @@ class TargetTracker:
         return None if self._answered is None else self._answered.remembered
 
     def learn(self) -> None:
-        """Compute what only later images need of the one that was answered last: the plan of the memory, the
-        place to recognise, the points to follow, how the target looks. Once; then there is nothing to do."""
+        """Compute what only later images need from the last answered one: the plan of the memory, the place
+        to recognise, the points to follow, how the target looks. A second call does nothing."""
         answered, self._answered = self._answered, None
         if answered is None:
             return
@@ -595,14 +596,13 @@ class TargetTracker:
         candidates, doubt = answer.candidates, answer.doubt
         visible = [seen for _, seen in candidates.visible]
         if box is None and not visible:
-            raise InputError(
-                f"the network finds nothing at the selected point {marked.cx, marked.cy}; draw a box instead"
-            )
+            place = f"the selected point {marked.cx, marked.cy}"
+            raise InputError(ReasonCode.NOTHING_FOUND.reason(place=place))
         others.require_free(box, candidates)
         self.clear()
         self.others, self._answers = others, answer.answers
         if box is not None and self._is_blank is not None and self._is_blank(frame.image, box):
-            doubt = "weak selection: the box shows the same single shade as its surroundings"
+            doubt = ReasonCode.BLANK_BOX.reason()
         state = TrackState.ACQUIRING
         context = FrameContext(
             frame, size, state, self._search, is_prompted=True, drawn=box, view=answer.view
@@ -616,7 +616,7 @@ class TargetTracker:
         return replace(track, stage_seconds=dict(answer.answers.stage_seconds(self._number)))
 
     def _start(self, context: FrameContext, window: WholeImage, start: Box, choice: Choice) -> None:
-        """The target is at this box of the prompted frame."""
+        """Start at this box of the prompted frame."""
         window.settle(start)
         self._window = window
         self._motion.start(context.frame.stamp_ns, start)
@@ -625,7 +625,7 @@ class TargetTracker:
         self._last = context.frame.stamp_ns, context.size
 
     def propose(self, frame: Frame, prompt: Prompt) -> Box | None:
-        """The box that the network gives for a prompt, px; None where it finds nothing.
+        """Return the box that the network gives for a prompt, px; None where it finds nothing.
 
         Nothing is selected or remembered, and the target is as before; the mask of the last Track can no
         longer be read. Raises InputError when the prompt can't be used.
@@ -645,7 +645,7 @@ class TargetTracker:
         view: View | None,
         candidates: Candidates | None,
         choice: Choice | None,
-        reason: str,
+        reason: Reason,
     ) -> Track:
         motion, state = None, self._target.state
         if self._motion.filter is not None and state is not TrackState.LOST:
@@ -656,7 +656,9 @@ class TargetTracker:
             presence, quality = candidates.presence, float(candidates.ious[choice.index])
             likeness = self.gallery.likeness_now
             if choice.box is not None and motion is not None:
-                self._shown, box = self._extent.shown(candidates, choice.index, choice.box, motion.box)
+                self._shown, box = self._extent.shown(
+                    candidates, choice.index, choice.box, motion.box, self._last[1]
+                )
         measured = box is not None
         if motion is not None:
             motion = self._extent.grown_motion(motion)
@@ -677,23 +679,26 @@ class TargetTracker:
         )
 
     def idle(self, frame: Frame) -> Track:
-        """The answer to an image without a target."""
+        """Return the answer to an image without a target."""
         return Track(frame.stamp_ns, TrackState.IDLE, image_size=_size(frame))
 
-    def refused(self, frame: Frame, reason: str) -> Track:
-        """The answer to an image that can't be used. It has no mask, unless it is the last image again."""
+    def refused(self, frame: Frame, reason: Reason) -> Track:
+        """Return the answer to an image that can't be used. It has no mask, unless it is the last image
+        again."""
         if frame.stamp_ns != self._last[0]:
             self._shown = None
         return Track(frame.stamp_ns, self.state, image_size=_size(frame), reason=reason, processed=False)
 
     def mask(self) -> NDArray[np.uint8] | None:
-        """The target's mask of the last frame, uint8 [H, W], 0 or 255; None if its box was not measured."""
+        """Return the target's mask of the last frame, uint8 [H, W], 0 or 255; None if its box was not
+        measured."""
         if self._shown is None or self._answers is None:
             return None
         return self._answers.mask(self._number, self._shown)
 
     def motion_at(self, stamp_ns: int) -> Motion | None:
-        """The predicted motion at a later stamp, None if there is none. Does not change the tracker."""
+        """Return the predicted motion at a later stamp, None if there is none. Does not change the
+        tracker."""
         motion = self._motion.filter
         if motion is None or self.state is TrackState.LOST or stamp_ns < motion.stamp_ns:
             return None

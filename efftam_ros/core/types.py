@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.reasons import NO_REASON, Reason
 
 
 class TrackState(IntEnum):
@@ -63,7 +64,7 @@ class Frame(NamedTuple):
     stamp_ns: int
 
 
-MOST_POINTS = 256
+MAX_POINTS = 256
 """Most points of a prompt, including the two corners of a box; the cost of the prompt encoder grows with
 their number."""
 
@@ -82,21 +83,21 @@ class Prompt:
     mask: NDArray[np.bool_] | None = None
 
     def checked(self, width: int, height: int, is_typed: bool = False) -> Prompt:
-        """Itself, if it marks something in an image of this size, px.
+        """Return the prompt if it marks something in an image of this size, px.
 
-        ``is_typed``: of numbers that somebody gave; a box that only fits the image if its numbers are edges
-        is refused then. Raises InputError: empty, numbers that are not finite, no area, too many points,
-        outside the image, a label other than 0 and 1, no point on the target, or a mask that is empty, of
-        another size or combined with a box or points.
+        ``is_typed``: a person gave the numbers; then a box that fits the image only if its numbers are edges
+        is refused. Raises InputError: empty, numbers that are not finite, no area, too many points, outside
+        the image, a label other than 0 and 1, no point on the target, or a mask that is empty, of another
+        size or combined with a box or points.
         """
         if self.mask is not None:
             self._check_mask(self.mask, width, height)
             return self
         if self.box is not None:
             self._check_box(self.box, width, height, is_typed)
-        if len(self.points) + (0 if self.box is None else 2) > MOST_POINTS:
+        if len(self.points) + (0 if self.box is None else 2) > MAX_POINTS:
             raise InputError(
-                f"selection has {len(self.points)} points; give at most {MOST_POINTS}, of which a box takes 2"
+                f"selection has {len(self.points)} points; give at most {MAX_POINTS}, of which a box takes 2"
             )
         self._check_points(width, height)
         return self
@@ -153,8 +154,8 @@ class Prompt:
             raise InputError("selection has only points off the target; give at least one on it (label 1)")
 
     def region(self, width: int, height: int) -> tuple[Box | None, Box]:
-        """The box that it draws in an image of this size, None for points alone, and the box around all that
-        it marks, which has no area around a single point. Raises InputError as `checked` does."""
+        """Return the box that it draws in an image of this size, None for points alone, and the box around
+        all that it marks, which has no area around a single point. Raises InputError as `checked` does."""
         self.checked(width, height)
         if self.box is not None:
             visible = self.box.clipped(width, height)  # the window is sized by the visible part
@@ -184,6 +185,8 @@ class Candidates:
         areas: float32 [K], image px^2.
         ious: float32 [K], predicted mask IoU, 0..1.
         presence_logit: Above 0 when the network sees the target.
+        levels: float32 [K, 3, 4], image px: the boxes where the maxima cross -1 (around ``boxes``), 0
+            (``boxes``) and 1 (within them); None where the network does not give them.
         presence: Probability that the target is in the view, 0..1.
         visible: Index and box of the candidates that show something.
         is_finite: False when the network produced NaN or infinity (the NaN box of an empty mask is allowed).
@@ -193,6 +196,7 @@ class Candidates:
     areas: NDArray[np.float32]
     ious: NDArray[np.float32]
     presence_logit: float
+    levels: NDArray[np.float32] | None = None
     presence: float = field(init=False, repr=False)
     visible: list[tuple[int, Box]] = field(init=False, repr=False)
     is_finite: bool = field(init=False, repr=False)
@@ -202,7 +206,8 @@ class Candidates:
         x0, y0, x1, y1 = self.boxes.astype(np.float64).T
         boxes = list(map(Box, x0.tolist(), y0.tolist(), (x1 - x0).tolist(), (y1 - y0).tolist()))
         shows = np.isfinite(self.boxes).all(axis=1) & (self.boxes[:, 2:] > self.boxes[:, :2]).all(axis=1)
-        numbers = (*self.ious.tolist(), *self.areas.tolist(), self.presence_logit)
+        levels = [] if self.levels is None else self.levels.ravel().tolist()
+        numbers = (*self.ious.tolist(), *self.areas.tolist(), self.presence_logit, *levels)
         vars(self).update(  # frozen
             presence=float(1.0 / (1.0 + np.exp(-np.clip(self.presence_logit, -60.0, 60.0)))),
             visible=[(index, boxes[index]) for index in np.flatnonzero(shows).tolist()],
@@ -218,14 +223,21 @@ class Candidates:
         areas: NDArray[np.float32],
         ious: NDArray[np.float32],
         presence_logit: float,
+        levels: NDArray[np.float32] | None = None,
     ) -> Candidates:
-        """From what the decoder answers in a view: ``boxes`` [K, 4] (left, top, right, bottom) and ``areas``
-        [K] in network px. The arrays are copied; the box of an empty mask becomes NaN."""
+        """Build the candidates from what the decoder answers in a view.
+
+        ``boxes`` [K, 4] (left, top, right, bottom), ``areas`` [K] and ``levels`` [K, 2, 4] are in network px.
+        The arrays are copied; the box of an empty mask becomes NaN.
+        """
         scale, origin = np.array([view.scale_x, view.scale_y] * 2), np.array([view.x, view.y] * 2)
         placed = (boxes / scale + origin).astype(np.float32)
         placed[areas == 0] = np.nan
         share = (areas / (view.scale_x * view.scale_y)).astype(np.float32)
-        return cls(placed, share, ious.astype(np.float32), float(presence_logit))
+        if levels is not None:
+            around = np.stack((levels[:, 0], boxes, levels[:, 1]), axis=1)
+            levels = (around / scale + origin).astype(np.float32)
+        return cls(placed, share, ious.astype(np.float32), float(presence_logit), levels)
 
     def __len__(self) -> int:
         return len(self.ious)
@@ -249,6 +261,20 @@ class MemoryPlan:
 
 
 @dataclass(frozen=True)
+class BoxHead:
+    """How the published box is placed, given the mask's (`policies.drawn_box.PlacedExtent`).
+
+    Attributes:
+        level_share: Share of the way from an edge of the mask's box to where the edge is at the level of the
+            logits at which the masks after the selection are as large as the drawn box; 0..1.
+        prompt_share: Share of the offset of the drawn box's edge from that of the prompted mask; 0..1.
+    """
+
+    level_share: float
+    prompt_share: float
+
+
+@dataclass(frozen=True)
 class PipelineSpec:
     """Constants of a network that the tracker needs.
 
@@ -262,6 +288,8 @@ class PipelineSpec:
         recent_maps: Number of recent frames, besides the prompt, that the network was trained to attend to.
         default_view: "auto", "full" or "window".
         window_factor: Side of the window in target sizes.
+        box_head: How the published box is placed; None: it is the mask's, or made larger as the drawn box
+            says (`policies.drawn_box`).
     """
 
     name: str
@@ -273,6 +301,7 @@ class PipelineSpec:
     recent_maps: int = 6
     default_view: str = "full"
     window_factor: float = 5.0
+    box_head: BoxHead | None = None
 
 
 @dataclass(frozen=True)
@@ -343,7 +372,7 @@ class Track:
         motion: The filter's estimate or None.
         view: The region given to the network.
         image_size: Width and height, px.
-        reason: Why the target is not tracked, or why the frame was not used; one line.
+        reason: Why the target is not tracked, or why the frame was not used; empty when all is well.
         processed: False when the frame was refused before it reached the network (equal stamp, bad image).
         stage_seconds: Duration of each stage, s.
         windows: Windows of this image searched for a missed target.
@@ -362,7 +391,7 @@ class Track:
     motion: Motion | None = None
     view: View | None = None
     image_size: tuple[int, int] = (0, 0)
-    reason: str = ""
+    reason: Reason = NO_REASON
     processed: bool = True
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
     windows: tuple[View, ...] = ()

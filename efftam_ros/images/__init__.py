@@ -1,1 +1,1 @@
-"""Every form in which a picture arrives, as an `Image`; and what is seen of the camera in it."""
+"""Reads pictures of every form as an `Image`, and estimates the camera's motion from them."""

@@ -20,7 +20,7 @@ from efftam_ros.core.config import CheckedSettings, setting
 from efftam_ros.core.errors import InputError, one_line, safe_address
 from efftam_ros.images.headers import check_size
 from efftam_ros.images.levels import AUTO, Levels
-from efftam_ros.images.source import NS, Tell, VideoFrame, VideoSource, tell_nobody
+from efftam_ros.images.source import NS, Report, VideoFrame, VideoSource, no_report
 from efftam_ros.images.stills.exif import exif_note
 from efftam_ros.images.streams.arrival import ArrivalClock
 from efftam_ros.images.streams.decoding import DecodedImage, ImageDecoder
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 # Pause before another attempt, s; doubled each time.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 4.0
-# Without an image for so long, what is waited for is told, s.
+# Without an image for so long, what is waited for is reported, s.
 QUIET_S = 3.0
 # How far the system's clock may move against the steady one before stamps follow it, ns.
 CLOCK_STEP_NS = 100_000_000
@@ -63,9 +63,9 @@ Arrived = tuple[int, DecodedImage]
 
 
 def is_live(source: object) -> bool:
-    """Whether this names a camera or stream: a number, a device, an address, a description of an RTP stream
-    (.sdp); not a file or folder, whatever its name. Behind an address may be a finished video: `open_source`
-    tells."""
+    """Return whether this names a camera or stream: a number, a device, an address, a description of an RTP
+    stream (.sdp); not a file or folder, whatever its name. Behind an address may be a finished video:
+    `open_source` finds out."""
     if isinstance(source, int):
         return True
     text = str(source)
@@ -76,14 +76,14 @@ def is_live(source: object) -> bool:
 
 
 def local_path(source: str | Path) -> Path:
-    """The path of a file, also where it is given as file://..."""
+    """Return the path of a file, also where it is given as file://..."""
     text = str(source)
     is_url = text.startswith("file:") and not _is_path(text)
     return Path(url2pathname(urlsplit(text).path)) if is_url else Path(source)
 
 
 def _is_path(text: str) -> bool:
-    """Whether there is a file or folder of this name; not a device."""
+    """Return whether there is a file or folder of this name; not a device."""
     try:
         return Path(text).is_file() or Path(text).is_dir()
     except (OSError, ValueError):
@@ -95,7 +95,7 @@ def open_source(
     fps: float | None = None,
     levels: str = AUTO,
     track: int = DEFAULT_TRACK,
-    tell: Tell = tell_nobody,
+    report: Report = no_report,
 ) -> VideoSource:
     """Open a camera, a stream, a video or a folder of images; see `open_video` for the arguments.
 
@@ -103,7 +103,7 @@ def open_source(
     taken each time. Raises InputError, also for ``fps`` of what is live.
     """
     if not isinstance(source, int) and not is_live(source):
-        return open_video(local_path(source), fps, levels, track, tell)
+        return open_video(local_path(source), fps, levels, track, report)
     shown_name = source if isinstance(source, int) else safe_address(str(source))
     refusal = InputError(
         f"camera {shown_name} is live: its images have their own times; leave out the frame rate"
@@ -111,10 +111,10 @@ def open_source(
     if fps is not None and not str(source).startswith("http"):
         raise refusal
     options = CameraOptions(track=track)
-    camera = Camera(source if isinstance(source, int) else str(source), options=options, tell=tell)
+    camera = Camera(source if isinstance(source, int) else str(source), options=options, report=report)
     if camera.has_end:
         camera.close()
-        return VideoFile(str(source), levels, fps, track, tell)
+        return VideoFile(str(source), levels, fps, track, report)
     if fps is not None:
         camera.close()
         raise refusal
@@ -164,13 +164,13 @@ class Camera:
         source: str | int,
         patience_s: float | None = 10.0,
         options: CameraOptions | None = None,
-        tell: Tell = tell_nobody,
+        report: Report = no_report,
     ) -> None:
         """Start to read.
 
         ``source``: number or path of a V4L2 device, URL, or a video file, which is played in real time, once.
         ``patience_s``: longest time without an image until the stream counts as ended; None: for ever.
-        ``tell`` takes a line on what is noticed, once each, from a thread of its own.
+        ``report`` takes a line on what is noticed, once each, from a thread of its own.
 
         Raises InputError where it can't be opened, unless ``patience_s`` is None, and for a hardware decoder
         that is not there.
@@ -181,8 +181,8 @@ class Camera:
         self.name = str(source) if isinstance(source, int) else safe_address(source)
         self.path = Path(self.name)
         self.options = options or CameraOptions()
-        self._patience_s, self._tell = patience_s, tell
-        self._told: set[str] = set()
+        self._patience_s, self._report = patience_s, report
+        self._reported: set[str] = set()
         self._hardware = _hardware(self.options.hardware_decoder)
         # One that is named must decode: nothing falls back to software silently.
         self._requires_hardware = self.options.hardware_decoder not in ("off", "auto")
@@ -218,13 +218,13 @@ class Camera:
 
     @property
     def remedy(self) -> str:
-        """Of damage."""
+        """The remedy for damaged images."""
         live = "lower the camera's bit rate, or have RTSP send by TCP (rtsp_transport)"
         return "copy or record it again" if self.has_end else live
 
     @property
     def width(self) -> int:
-        """Of the newest image as it is shown, px; waits for the first."""
+        """Width and height of the newest image as it is shown, px; waits for the first image."""
         return self._size()[0]
 
     @property
@@ -273,7 +273,7 @@ class Camera:
         """Wait for an image later than that of ``index``; None at the end, or InputError if ``required``."""
         began_ns = time.monotonic_ns()
         give_up_ns = None if self._patience_s is None else began_ns + round(self._patience_s * NS)
-        told_ns = began_ns + round(QUIET_S * NS) if required and give_up_ns is not None else None
+        report_ns = began_ns + round(QUIET_S * NS) if required and give_up_ns is not None else None
         with self._changed:
             while True:
                 now_ns = time.monotonic_ns()
@@ -287,10 +287,10 @@ class Camera:
                             " another program"
                         )
                     return None
-                if told_ns is not None and now_ns >= told_ns:
+                if report_ns is not None and now_ns >= report_ns:
                     self._say_waiting()
-                    told_ns = None
-                until_ns = self._ready_ns if is_there else told_ns or give_up_ns
+                    report_ns = None
+                until_ns = self._ready_ns if is_there else report_ns or give_up_ns
                 self._changed.wait(None if until_ns is None else max(0.0, (until_ns - now_ns) / NS))
 
     def _read(self) -> None:
@@ -350,16 +350,16 @@ class Camera:
             self._stop.wait(pause_s)
 
     def _say(self, line: str) -> None:
-        """Tell a line, once."""
-        if line and line not in self._told:
-            self._told.add(line)
-            self._tell(f"{self.name}: {line}")
+        """Report a line, once."""
+        if line and line not in self._reported:
+            self._reported.add(line)
+            self._report(f"{self.name}: {line}")
 
     def _say_waiting(self) -> None:
-        """Tell what is waited for, once; the stream may have images later."""
-        if "waiting" not in self._told:
-            self._told.add("waiting")
-            self._tell(f"{self.name}: waiting {self.waiting_for}")
+        """Report what is waited for, once; the stream may have images later."""
+        if "waiting" not in self._reported:
+            self._reported.add("waiting")
+            self._report(f"{self.name}: waiting {self.waiting_for}")
 
     @property
     def _is_file(self) -> bool:
@@ -404,7 +404,7 @@ class Camera:
             raise
 
     def _no_hardware(self, what: str, why: str) -> str:
-        """That the hardware decoder which is named can't decode ``what``, and the remedy."""
+        """Return the text that the named hardware decoder can't decode ``what``, with the remedy."""
         name = self.options.hardware_decoder
         return (
             f"{self.name}: hardware_decoder {name} can't decode {what} ({why}); have the camera send another"
@@ -458,13 +458,13 @@ class Camera:
             if own_ns is None:
                 is_timed, own_ns = False, number * period_ns
             stamp_ns = clock.stamp_ns(own_ns, arrived_ns)
-            self._tell_times(clock, is_timed)
+            self._report_times(clock, is_timed)
             self._put(next(indices), stamp_ns, image, clock.ready_ns)
 
     def _decoded(
         self, container: Any, stream: Any, decoder: ImageDecoder
     ) -> Iterator[tuple[int, DecodedImage]]:
-        """The images with their arrival, steady clock, ns, until `close`."""
+        """Yield the images with their arrival, steady clock, ns, until `close`."""
         known, ratio = (self.damaged, self.left_out), stream.sample_aspect_ratio or Fraction(1)
         is_new = True
         for packet in container.demux(stream):
@@ -481,7 +481,7 @@ class Camera:
             if self._stop.is_set():
                 return
 
-    def _tell_times(self, clock: ArrivalClock, is_timed: bool) -> None:
+    def _report_times(self, clock: ArrivalClock, is_timed: bool) -> None:
         if clock.own_rate is None and is_timed:
             self.times = "the stream's own"
             if clock.clock_steps:
@@ -527,7 +527,7 @@ class _Player:
 
 
 def _has_end(container: Any, source: str) -> bool:
-    """Whether this is a finished video: it states its length, or its server the file's."""
+    """Return whether this is a finished video: it states its length, or its server the file's."""
     is_playlist = container.format.name in SEGMENTED
     return bool(container.duration) or (source.startswith("http") and not is_playlist and container.size > 0)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.types import Image
-from efftam_ros.images.headers import MOST_PIXELS, check_size
+from efftam_ros.images.headers import MAX_PIXELS, check_size
 from efftam_ros.images.streams.decoding import LONGEST_DAMAGE_NS
 from efftam_ros.images.streams.frames import pixels_as
 from efftam_ros.images.streams.h264 import PictureNumbers
@@ -29,10 +29,10 @@ DEFINITIONS = {
 # Codec by part of the name that the message gives: of a codec, a format or an encoder.
 CODECS = {"264": "h264", "265": "hevc", "hevc": "hevc", "vp9": "vp9", "av1": "av1"}
 # After a longer pause of stamps and arrivals, ns, the encoder may be another one, whose key frame nobody
-# heard: images that need it would be wrong without an error.
+# received: images that need it would be wrong without an error.
 LONGEST_PAUSE_NS = 1_000_000_000
 # Packets in a row that make their `pts` a count of images.
-LEAST_STEPS = 3
+MIN_STEPS = 3
 
 
 class VideoDecoder:
@@ -45,7 +45,7 @@ class VideoDecoder:
     def __init__(self) -> None:
         self._numbers = PictureNumbers()
         self._pts, self._steps_of_one = 0, 0
-        self._damaged_ns: int | None = None  # stamp of the first image that needs what is lost
+        self._damaged_ns: int | None = None  # stamp of the first image that depends on a lost one
         self._codec, self._count, self._last_ns = "", 0, (0, 0)  # stamp and arrival
         self._context: Any = None
         self._is_started = False
@@ -53,7 +53,7 @@ class VideoDecoder:
         """The bytes of the last image's first plane, [N]."""
 
     def decode(
-        self, message: Any, arrived_ns: int, most_pixels: int = MOST_PIXELS
+        self, message: Any, arrived_ns: int, most_pixels: int = MAX_PIXELS
     ) -> tuple[int, int, Callable[[], Image]]:
         """Return width and height of this message's image, px, and what converts it to bgr8.
 
@@ -121,11 +121,12 @@ class VideoDecoder:
             self._damaged_ns = stamp_ns
 
     def _is_message_missing(self, message: Any) -> bool:
-        """By ffmpeg_image_transport's count of images; some senders have a time in its place."""
+        """Return whether a message is missing, by ffmpeg_image_transport's count of images; some senders have
+        a time in its place."""
         pts = int(getattr(message, "pts", 0))
         step, self._pts = pts - self._pts, pts
-        is_gap = step > 1 and self._steps_of_one >= LEAST_STEPS
-        self._steps_of_one = self._steps_of_one + 1 if step == 1 else LEAST_STEPS if is_gap else 0
+        is_gap = step > 1 and self._steps_of_one >= MIN_STEPS
+        self._steps_of_one = self._steps_of_one + 1 if step == 1 else MIN_STEPS if is_gap else 0
         return is_gap
 
 

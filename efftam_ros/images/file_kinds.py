@@ -16,14 +16,14 @@ _OTHERS = (
 
 
 def is_bag(path: Path) -> bool:
-    """Whether this is a bag, whole or damaged, by its first bytes or its folder's metadata."""
+    """Return whether this is a bag, whole or damaged, by its first bytes or its folder's metadata."""
     if path.is_dir():
         return (path / "metadata.yaml").is_file()
     return _first_bytes(path).startswith(_BAG_STARTS)
 
 
 def is_video(path: Path) -> bool:
-    """Whether FFmpeg takes a file for a video, or a folder holds images."""
+    """Return whether FFmpeg takes a file for a video, or a folder holds images."""
     if path.is_dir():
         return bool(image_files(path))
     import av
@@ -37,7 +37,8 @@ def is_video(path: Path) -> bool:
 
 
 def command_for(path: Path) -> str:
-    """What a file is by its first bytes, neither bag nor video, and the command for it; empty: not known."""
+    """Return what a file is by its first bytes, neither bag nor video, and the command for it; empty: not
+    known."""
     first = _first_bytes(path)
     for start, what, command in _OTHERS:
         if first.startswith(start):

@@ -23,13 +23,14 @@ SAMPLE = 20_000
 # shutter for half a second. Time constants, s; a longer interval between images counts as LONGEST_S.
 WIDEN_S, NARROW_S, LONGEST_S = 0.5, 5.0, 1.0
 # Narrowest range, levels: below it only noise would be amplified.
-LEAST_SPAN = 16
+MIN_SPAN = 16
 # Fewest grey levels, each of at least this share of the pixels, that images show without a warning.
 FEWEST_LEVELS, LEVEL_SHARE = 12, 0.001
 
 
 def fixed_range(text: str) -> tuple[float, float] | None:
-    """The levels of black and white in ``LOW,HIGH``; None for ``auto``. Raises InputError for other texts."""
+    """Return the levels of black and white in ``LOW,HIGH``; None for ``auto``. Raises InputError for other
+    texts."""
     if text == AUTO:
         return None
     try:
@@ -64,7 +65,7 @@ class Levels:
         return f"{low:.0f} to {high:.0f}{' (fixed)' if self._is_fixed else ''}"
 
     def reduced(self, pixels: NDArray[Any], stamp_ns: int) -> NDArray[np.uint8]:
-        """uint16 [H, W] or [H, W, C] as uint8 of the same shape, C-contiguous; uint8 unchanged."""
+        """Reduce uint16 [H, W] or [H, W, C] to uint8 of the same shape, C-contiguous; uint8 unchanged."""
         if pixels.dtype == np.uint8:
             return pixels
         low, high = self._follow(pixels, stamp_ns)
@@ -82,14 +83,14 @@ class Levels:
         ordered = np.partition(sample, (first, last))
         dark, bright = float(ordered[first]), float(ordered[last])
         # A flat image must not have its noise stretched to black and white.
-        room = max(MARGIN * (bright - dark), (LEAST_SPAN - (bright - dark)) / 2)
+        room = max(MARGIN * (bright - dark), (MIN_SPAN - (bright - dark)) / 2)
         low, high = max(0.0, dark - room), min(65535.0, bright + room)
         # Without smoothing a bright reflection would dim everything else from one image to the next.
         if self._range is not None:
             interval_s = min(abs(stamp_ns - self._last_ns) * 1e-9, LONGEST_S)
             low = _smoothed(self._range[0], low, interval_s, low < self._range[0])
             high = _smoothed(self._range[1], high, interval_s, high > self._range[1])
-        high = max(high, low + LEAST_SPAN)
+        high = max(high, low + MIN_SPAN)
         self._range, self._last_ns = (low, high), stamp_ns
         return low, high
 
@@ -99,13 +100,13 @@ def _smoothed(before: float, now: float, interval_s: float, is_wider: bool) -> f
 
 
 def few_levels(image: Image) -> str:
-    """Say that an image holds few grey levels, with the remedy, in one line; empty when there are enough."""
+    """Return a warning that an image holds few grey levels, with the remedy; empty when there are enough."""
     grey = to_grey(image, row_step=max(1, image.height // 64))
     counts = np.bincount(grey.reshape(-1), minlength=256)
     levels = int(np.count_nonzero(counts >= LEVEL_SHARE * grey.size))
     if levels >= FEWEST_LEVELS:
         return ""
     return (
-        f"the images hold only {levels} grey levels, too few to tell a target from its surroundings: publish"
-        " 16-bit images unscaled (mono16), or correct the exposure or the camera's own range"
+        f"the images hold only {levels} grey levels, too few to distinguish a target from its"
+        " surroundings: publish unscaled 16-bit images (mono16), or correct exposure or the camera's range"
     )

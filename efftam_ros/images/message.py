@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.types import Image
-from efftam_ros.images.headers import MOST_PIXELS, check_size, coded_size
+from efftam_ros.images.headers import MAX_PIXELS, check_size, coded_size
 from efftam_ros.images.levels import Levels
 from efftam_ros.images.pixels import ENCODINGS, NARROWED, check_image
 from efftam_ros.images.stillness import StillWatch
@@ -79,7 +79,7 @@ class StampGuard:
         self._offsets.append(offset_ns)
 
     def _wrong_ns(self, stamp_ns: int, offset_ns: int) -> int:
-        """How far the stamp is ahead, or back if negative; 0 when it can be."""
+        """Return how far the stamp is ahead, or back if negative; 0 when it can be."""
         if len(self._offsets) < FEWEST:
             return 0
         step_ns = stamp_ns - self._last_ns
@@ -90,20 +90,20 @@ class StampGuard:
         return ahead_ns if ahead_ns > AHEAD_NS and step_ns > STEPS * max(self._steps) else 0
 
 
-MOST_FRAME_ID = 256
+MAX_FRAME_ID = 256
 """Most characters of a frame_id: it is copied into every answer and stored with every kept image."""
 
 
 def check_header(header: Any) -> None:
     """Raise InputError when an image's header is too large to be copied into answers."""
-    if len(header.frame_id) > MOST_FRAME_ID:
+    if len(header.frame_id) > MAX_FRAME_ID:
         raise InputError(
             f"image frame_id {shown(header.frame_id)} has {len(header.frame_id)} characters; give at most"
-            f" {MOST_FRAME_ID}"
+            f" {MAX_FRAME_ID}"
         )
 
 
-def image_from_message(msg: Any, most_pixels: int = MOST_PIXELS, levels: Levels | None = None) -> Image:
+def image_from_message(msg: Any, most_pixels: int = MAX_PIXELS, levels: Levels | None = None) -> Image:
     """View a sensor_msgs/Image as a checked `Image`, without copying ``msg.data`` unless it has 16 bits.
 
     ``levels``: reduces 16-bit pixels; None: each image has a range of its own. An encoding that only
@@ -144,10 +144,11 @@ def image_from_message(msg: Any, most_pixels: int = MOST_PIXELS, levels: Levels 
 
 
 def _converted(msg: Any) -> Image:
-    """An image in an encoding that `ENCODINGS` lacks, converted to bgr8 by cv_bridge. Raises InputError."""
+    """Return an image in an encoding that `ENCODINGS` lacks, converted to bgr8 by cv_bridge. Raises
+    InputError."""
     known = ", ".join([*ENCODINGS, *NARROWED])
     try:
-        # Only where such an image comes.
+        # Imported only when such an image arrives.
         from cv_bridge import CvBridge
 
         pixels = CvBridge().imgmsg_to_cv2(msg, "bgr8")
@@ -164,7 +165,7 @@ def _converted(msg: Any) -> Image:
     return Image.from_array(np.ascontiguousarray(pixels, np.uint8))
 
 
-def compressed_size(msg: Any, most_pixels: int = MOST_PIXELS) -> tuple[int, int]:
+def compressed_size(msg: Any, most_pixels: int = MAX_PIXELS) -> tuple[int, int]:
     """Read width and height of a sensor_msgs/CompressedImage from its first bytes.
 
     Raises InputError when it has too many pixels or none of the formats of `coded_size`.
@@ -174,7 +175,7 @@ def compressed_size(msg: Any, most_pixels: int = MOST_PIXELS) -> tuple[int, int]
     return width, height
 
 
-def image_from_compressed(msg: Any, most_pixels: int = MOST_PIXELS, levels: Levels | None = None) -> Image:
+def image_from_compressed(msg: Any, most_pixels: int = MAX_PIXELS, levels: Levels | None = None) -> Image:
     """Decode a sensor_msgs/CompressedImage in a format of `coded_size` to a bgr8 `Image`, or one of the Bayer
     encoding that its format names.
 
@@ -208,8 +209,8 @@ def image_from_compressed(msg: Any, most_pixels: int = MOST_PIXELS, levels: Leve
 
 
 def _mosaic_of(form: str) -> str:
-    """The Bayer encoding in the format of a CompressedImage, as image_transport writes it (``bayer_rggb8; png
-    compressed``); empty where the pixels are colours or grey.
+    """Return the Bayer encoding in the format of a CompressedImage, as image_transport writes it
+    (``bayer_rggb8; png compressed``); empty where the pixels are colours or grey.
 
     Colours are named as the target of the compression (``... jpeg compressed bgr8``).
     """
@@ -220,8 +221,8 @@ def _mosaic_of(form: str) -> str:
 
 
 def compressed_note(msg: Any) -> str:
-    """What a sender should know of a CompressedImage: that its EXIF orientation is not applied; empty for
-    nothing. Its camera_info is for the image as stored."""
+    """Return what a sender should know of a CompressedImage: that its EXIF orientation is not applied; empty
+    for nothing. Its camera_info is for the image as stored."""
     return exif_note(orientation_of(msg.data))
 
 
@@ -231,7 +232,7 @@ class ReceivedImage:
 
     ``header`` is copied unchanged into the answers; ``arrived_s``: on a steady clock, or when it was
     recorded; ``nbytes``: memory that keeping it costs; ``size``: width and height, px; ``pixels``: the image,
-    or what decodes it and raises InputError; ``note``: what is to be told of it, once, or empty; ``number``:
+    or what decodes it and raises InputError; ``note``: a line to log once, or empty; ``number``:
     its place among all, given by who keeps them; ``still_s``: for how long not one pixel of the stream has
     changed, s.
     """
@@ -269,10 +270,10 @@ class ImageReader:
 
             self._decoder = VideoDecoder()
 
-    def read(self, message: Any, arrived_ns: int, most_pixels: int = MOST_PIXELS) -> ReceivedImage:
-        """Check a message and say what it holds. A compressed image is decoded later, by the thread that uses
-        it; a packet of a video at once, as the next ones need it. ``arrived_ns``: arrival on a steady clock,
-        or the recording time. Raises InputError."""
+    def read(self, message: Any, arrived_ns: int, most_pixels: int = MAX_PIXELS) -> ReceivedImage:
+        """Check a message and describe what it holds. A compressed image is decoded later, by the thread that
+        uses it; a packet of a video at once, as the next ones need it. ``arrived_ns``: arrival on a steady
+        clock, or the recording time. Raises InputError."""
         pixels: Image | Callable[[], Image]
         if self._is_raw:
             pixels = image_from_message(message, most_pixels, self.levels)
@@ -294,7 +295,8 @@ class ImageReader:
 
 
 def header_of(message: Any, make: Callable[..., Any]) -> Any:
-    """The header of an image message; ``make`` is the class of std_msgs/Header, for those that have none."""
+    """Return the header of an image message; ``make`` is the class of std_msgs/Header, for those that have
+    none."""
     if hasattr(message, "header"):
         return message.header
     return make(stamp=message.timestamp, frame_id=message.frame_id)

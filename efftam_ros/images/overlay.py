@@ -22,11 +22,11 @@ EDGE = (EDGE_RGB[2], EDGE_RGB[1], EDGE_RGB[0])
 DASHES = {"dashed": (8.0, 8.0), "dotted": (1.0, 6.0)}
 CORNER = 0.25
 # Limits the drawing time for a box far larger than the image.
-MOST_MARKS = 1000
+MAX_MARKS = 1000
 TINT = 0.35
 ARROW_SECONDS = 0.5
 WINDOW_COLOUR = (160, 160, 160)
-MOST_HYPOTHESES = 5  # most hypotheses drawn
+MAX_HYPOTHESES = 5  # most hypotheses drawn
 FONT = cv2.FONT_HERSHEY_SIMPLEX
 
 
@@ -44,7 +44,7 @@ def draw_overlay(
     possible positions dashed, with their scores. ``mask``: uint8 [H, W], non-zero on the target.
 
     ``target_id``: of one among several, drawn one after the other: the colour is its own and the box bears
-    its id; the words are those of the one that is steered by. Raises ValueError for an image that can't be
+    its id; the text lines are those of the steered target. Raises ValueError for an image that can't be
     drawn into.
     """
     if bgr.dtype != np.uint8 or bgr.ndim != 3 or bgr.shape[2] != 3 or not bgr.flags.c_contiguous:
@@ -96,7 +96,7 @@ def _draw_search(bgr: NDArray[np.uint8], track: Track, colour: tuple[int, int, i
         width, height = view.extent
         corner = _pixel(view.x, view.y), _pixel(view.x + width, view.y + height)
         cv2.rectangle(bgr, *corner, WINDOW_COLOUR, 1)
-    for place in track.hypotheses[:MOST_HYPOTHESES]:
+    for place in track.hypotheses[:MAX_HYPOTHESES]:
         for start, end in _marks(place.box, "dashed", 1):
             cv2.line(bgr, _pixel(*start), _pixel(*end), colour, unit)
         at = _pixel(place.box.x, place.box.y - 2 * unit)
@@ -127,7 +127,7 @@ def _shares(line: str, length: float) -> list[tuple[float, float]]:
     mark, gap = DASHES.get(line, (math.inf, 0.0))
     if length <= mark:
         return [(0.0, 1.0)]
-    count = min(round((length + gap) / (mark + gap)), MOST_MARKS)
+    count = min(round((length + gap) / (mark + gap)), MAX_MARKS)
     if count < 2:
         return [(0.0, mark / length), (1.0 - mark / length, 1.0)]
     step = (1.0 - mark / length) / (count - 1)
@@ -176,5 +176,6 @@ def _draw_caption(bgr: NDArray[np.uint8], track: Track, colour: tuple[int, int, 
 
 
 def _pixel(x: float, y: float) -> tuple[int, int]:
-    """The pixel nearest to an edge coordinate, clamped to the range of OpenCV's 16-bit line drawing."""
+    """Return the pixel nearest to an edge coordinate, clamped to the range of OpenCV's 16-bit line
+    drawing."""
     return (round(min(max(x, -8000.0), 24000.0)), round(min(max(y, -8000.0), 24000.0)))

@@ -51,5 +51,5 @@ TARGET_RGB: tuple[Rgb, ...] = (
     (0xD5, 0x5E, 0x00),
     (187, 187, 187),
 )
-"""Of several targets, by id; the line shows their state then."""
+"""Colours of several targets, by id; then the line style shows their state."""
 EDGE_RGB: Rgb = (20, 20, 20)

@@ -37,7 +37,8 @@ class Region(NamedTuple):
 
     @classmethod
     def inside(cls, box: Box, share: float, image: Image) -> Region:
-        """The pixels that a box's inner part, ``share`` of each side, touches; none for an empty box."""
+        """Return the pixels that a box's inner part, ``share`` of each side, touches; none for an empty
+        box."""
         if not (min(box.width, box.height) > 0 and math.isfinite(box.x + box.y + box.width + box.height)):
             return cls(0, 0, 0, 0)
         width, height = share * box.width, share * box.height
@@ -115,7 +116,8 @@ def _read_bayer(code: int, image: Image, region: Region) -> Pixels:
 
 
 def _grown(region: Region, image: Image, margin: int) -> Region:
-    """The region with a margin, its edges on even pixels (the start of a chroma or colour-filter cell)."""
+    """Return the region with a margin, its edges on even pixels (the start of a chroma or colour-filter
+    cell)."""
     x0, y0, x1, y1 = region
     return Region(
         max(0, (x0 - margin) // 2 * 2),

@@ -62,15 +62,15 @@ class VideoSource(Protocol):
         ...
 
 
-Tell = Callable[[str], object]
+Report = Callable[[str], object]
 
 
-def tell_nobody(line: str) -> None:
-    """For callers who do not want to know what is noticed while a source is read."""
+def no_report(line: str) -> None:
+    """Discard what is noticed while a source is read."""
 
 
 def checked_rate(fps: float) -> float:
-    """``fps`` as a number. Raises InputError where it is no rate."""
+    """Return ``fps`` as a number. Raises InputError where it is no rate."""
     if not (np.isfinite(fps) and fps > 0):
         raise InputError(f"frame rate is {fps}; give a positive number of images per second")
     return float(fps)

@@ -36,8 +36,8 @@ def _differ(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> bool:
 
 
 def frozen_text(still_s: float) -> str:
-    """Say in one line for how long, s, images have not changed, with the remedy; empty below the limit."""
+    """Return a warning on how long, s, images have not changed, with the remedy; empty below the limit."""
     if still_s < FROZEN_S:
         return ""
-    said = f"not one pixel of the images has changed for {still_s:.0f} s"
-    return f"{said}: see whether the camera or its encoder hangs"
+    fault = f"not one pixel of the images has changed for {still_s:.0f} s"
+    return f"{fault}: check whether the camera or its encoder hangs"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from efftam_ros.core.errors import InputError, safe_address
 from efftam_ros.images.file_kinds import command_for, is_bag
 from efftam_ros.images.levels import AUTO, Levels, fixed_range
-from efftam_ros.images.source import NS, Tell, VideoFrame, VideoSource, checked_rate, tell_nobody
+from efftam_ros.images.source import NS, Report, VideoFrame, VideoSource, checked_rate, no_report
 from efftam_ros.images.stills.exif import exif_note
 from efftam_ros.images.stills.folder import StillPictures
 from efftam_ros.images.stills.pages import begins_with_jpeg, is_still
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 ADDRESS_TIMEOUT_S = 10.0
 INDEX_FIRST = "have its index first (ffmpeg -i IN -c copy -movflags +faststart OUT)"
-# Packets whose times are looked at to see whether there are any.
+# Packets that are searched for times to see whether the stream has any.
 LOOKED_AT = 16
 # Of an image; of larger ones fewer are looked at ahead.
 MANY_PIXELS = 2**24
-# A file that ends so many periods before the time that its header tells was cut off.
+# A file that ends so many periods before the end that its header declares was cut off.
 CUT_PERIODS = 2.5
 # Sound and other tracks may end a little before the time of the whole file.
 MIN_CUT_NS = 250_000_000
@@ -50,14 +50,14 @@ def open_video(
     fps: float | None = None,
     levels: str = AUTO,
     track: int = DEFAULT_TRACK,
-    tell: Tell = tell_nobody,
+    report: Report = no_report,
 ) -> VideoSource:
     """Open a video file, a folder of images or a file of still pictures.
 
     ``fps``: images per second, in place of a video's own stamps; None: these, of a folder 30, of a stream
     without times as coded, or 25. ``levels``: the range of 16-bit images, see `fixed_range`. ``track``:
-    number among the file's video tracks. ``tell`` takes a line on damage and on wrong times, when the reading
-    ends. Raises InputError: path missing, no images, unreadable file, no such track.
+    number among the file's video tracks. ``report`` takes a line on damage and on wrong times, when the
+    reading ends. Raises InputError: path missing, no images, unreadable file, no such track.
     """
     path = Path(path)
     fixed_range(levels)
@@ -72,8 +72,8 @@ def open_video(
     if not path.exists():
         raise InputError(f"{path} does not exist; give a video file or a folder of images")
     if path.is_dir() or is_still(path):
-        return StillPictures(path, fps, levels, tell)
-    return VideoFile(path, levels, fps, track, tell)
+        return StillPictures(path, fps, levels, report)
+    return VideoFile(path, levels, fps, track, report)
 
 
 class VideoFile:
@@ -89,10 +89,10 @@ class VideoFile:
         levels: str = AUTO,
         fps: float | None = None,
         track: int = DEFAULT_TRACK,
-        tell: Tell = tell_nobody,
+        report: Report = no_report,
     ) -> None:
         self._source, self.name = str(source), safe_address(str(source))
-        self.path, self._levels, self._track, self._tell = Path(self.name), levels, track, tell
+        self.path, self._levels, self._track, self._report = Path(self.name), levels, track, report
         self._given = None if fps is None else checked_rate(fps)
         self.is_whole = False
         """Whether the last reading came to the track's end, and nothing was left out."""
@@ -161,9 +161,9 @@ class VideoFile:
                 raise
             finally:
                 if decoder.damaged:
-                    self._tell(f"{self.name}: {damage_text(decoder, 'copy or record it again')}")
-                if said := times_text(times):
-                    self._tell(f"{self.name}: {said}")
+                    self._report(f"{self.name}: {damage_text(decoder, 'copy or record it again')}")
+                if note := times_text(times):
+                    self._report(f"{self.name}: {note}")
 
     def _times(self, stream: Any) -> FileTimes:
         base, start = stream.time_base, stream.start_time
@@ -185,8 +185,8 @@ class VideoFile:
         """Raise InputError for a truncated file, which the demuxer reads without an error.
 
         Its index lists more frames than it has packets, and the track's duration is longer: edit lists may
-        hide indexed frames. Where there is no index, the header tells the duration of the whole file, and no
-        track reaches it.
+        hide indexed frames. Where there is no index, the header declares the duration of the whole file, and
+        no track reaches it.
         """
         last_ns, base = times.reached_ns, stream.time_base
         if last_ns is None or not self._is_timed or container.format.flags & TIMES_RESTART:
@@ -229,7 +229,7 @@ class VideoFile:
             ) from None
 
     def _packets(self, container: Any, stream: Any) -> Iterator[Any]:
-        """The track's packets; notes until when those of all tracks last. Raises InputError."""
+        """Yield the track's packets; notes until when those of all tracks last. Raises InputError."""
         import av
 
         self._ends_ns: dict[int, int] = {}
@@ -252,14 +252,14 @@ class VideoFile:
 
 
 def damage_text(of: Any, remedy: str) -> str:
-    """``of``: an `ImageDecoder` or a camera, which count damage."""
+    """Describe damage. ``of``: an `ImageDecoder` or a camera, which count it."""
     return (
         f"damaged or lost packets: {of.damaged}; {of.left_out} images that need them are left out: {remedy}"
     )
 
 
 def times_text(times: FileTimes) -> str:
-    """What was done to the times of a file, for people; empty for nothing."""
+    """Describe what was done to the times of a file; empty for nothing."""
     found = []
     if times.mended:
         found.append(

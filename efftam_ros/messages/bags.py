@@ -54,10 +54,10 @@ def open_typestore() -> Typestore:
 
 
 @contextmanager
-def reading(path: Path, tell: Callable[[str], object] = str) -> Iterator[Reader]:
+def reading(path: Path, report: Callable[[str], object] = str) -> Iterator[Reader]:
     """Open a bag: a folder with metadata.yaml, an .mcap or a .db3 file. Raises InputError if it is not one.
 
-    Channels of other formats than ROS 2's are left out; ``tell`` takes a line that names them."""
+    Channels of other formats than ROS 2's are left out; ``report`` takes a line that names them."""
     from rosbags.rosbag2 import Reader, ReaderError
 
     _admit_other_channels()
@@ -95,7 +95,7 @@ def reading(path: Path, tell: Callable[[str], object] = str) -> Iterator[Reader]
     if others:
         reader.connections[:] = [c for c in reader.connections if _format(c) == "cdr"]
         named = ", ".join(f"{topic} ({form})" for topic, form in sorted(others.items()))
-        tell(f"{path}: not read, as they are not of ROS 2: {named}")
+        report(f"{path}: not read, as they are not of ROS 2: {named}")
     try:
         yield reader
     finally:
@@ -108,7 +108,7 @@ def _format(channel: Any) -> str:
 
 
 def _admit_other_channels() -> None:
-    """Have the library open MCAP files that hold other channels beside those of ROS 2, or that do not say
+    """Have the library open MCAP files that hold other channels beside those of ROS 2, or that do not declare
     what they hold: it takes an unknown schema for damage."""
     from rosbags.rosbag2 import storage_mcap
 
@@ -154,7 +154,8 @@ def messages(reader: Reader, connections: Collection[Connection]) -> Iterator[tu
 
 
 def deserialized(store: Typestore, raw: bytes, connection: Connection) -> Any:
-    """The message in these CDR bytes. Raises InputError when they do not match the connection's type."""
+    """Return the message in these CDR bytes. Raises InputError when they do not match the connection's
+    type."""
     try:
         return store.deserialize_cdr(raw, connection.msgtype)
     except Exception as error:
@@ -177,7 +178,7 @@ def messages_of_type(reader: Reader, store: Typestore, msgtype: str) -> Iterator
 
 
 def _repair(path: Path) -> str:
-    """What may bring a damaged bag back: a recording that was cut off, or metadata that do not fit."""
+    """Return what may bring a damaged bag back: a recording that was cut off, or metadata that do not fit."""
     reindex = f"ros2 bag reindex {path}"
     mcap = path if path.suffix == ".mcap" else next(iter(sorted(path.glob("*.mcap"))), None)
     if mcap is None:

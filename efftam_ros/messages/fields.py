@@ -1,4 +1,4 @@
-"""The fields of messages: of a selection, read as a prompt, and of what says where a target is, from a track.
+"""The fields of messages: of a selection, read as a prompt, and of the tracker's answers, from a track.
 
 Nothing here imports ROS: what is to be published is returned as a dictionary of all fields, so that the same
 functions serve rclpy's classes and those of the rosbags library
@@ -16,12 +16,13 @@ import numpy as np
 
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.geometry import Box
+from efftam_ros.core.reasons import NO_REASON, Reason, ReasonCode
 from efftam_ros.core.types import Motion, Prompt, Track, TrackState
-from efftam_ros.images.headers import MOST_PIXELS
+from efftam_ros.images.headers import MAX_PIXELS
 from efftam_ros.images.message import image_from_message, stamp_like
 from efftam_ros.messages.bearing import Bearing
 
-MOST_NORMALIZED = 1.5
+MAX_NORMALIZED = 1.5
 """Largest side of a normalised box; above 1 so that a target may extend beyond the image."""
 
 
@@ -58,7 +59,7 @@ def check_selection(msg: Any) -> Kind:
     return Kind(msg.kind)
 
 
-def selection_prompt(msg: Any, width: int, height: int, most_pixels: int = MOST_PIXELS) -> Prompt:
+def selection_prompt(msg: Any, width: int, height: int, most_pixels: int = MAX_PIXELS) -> Prompt:
     """Convert a TargetSelection of kind BOX, POINTS or MASK to a prompt for an image of this size, px.
 
     Raises:
@@ -69,10 +70,10 @@ def selection_prompt(msg: Any, width: int, height: int, most_pixels: int = MOST_
     kind = check_selection(msg)
     sx, sy = (float(width), float(height)) if msg.units == Units.NORMALIZED else (1.0, 1.0)
     if kind is Kind.BOX:
-        if msg.units == Units.NORMALIZED and max(msg.width, msg.height) > MOST_NORMALIZED:
+        if msg.units == Units.NORMALIZED and max(msg.width, msg.height) > MAX_NORMALIZED:
             raise InputError(
                 f"selection box is {msg.width:g} x {msg.height:g} in shares of the image; at most"
-                f" {MOST_NORMALIZED:g} is taken: for pixels set units to PIXELS"
+                f" {MAX_NORMALIZED:g} is taken: for pixels set units to PIXELS"
             )
         prompt = Prompt(box=Box(msg.x * sx, msg.y * sy, msg.width * sx, msg.height * sy))
     elif kind is Kind.POINTS:
@@ -102,9 +103,9 @@ def selection_prompt(msg: Any, width: int, height: int, most_pixels: int = MOST_
 STEERABLE = (TrackState.TRACKING, TrackState.COASTING)
 # Reasons for the other states, where the tracker gives none.
 UNCLAIMED = {
-    TrackState.IDLE: "no target is selected",
-    TrackState.ACQUIRING: "what is seen is not confirmed yet",
-    TrackState.LOST: "the target is lost",
+    TrackState.IDLE: ReasonCode.NO_TARGET.reason(),
+    TrackState.ACQUIRING: ReasonCode.NOT_CONFIRMED.reason(),
+    TrackState.LOST: ReasonCode.LOST.reason(),
 }
 # Numbers of what is not known.
 _NAN = math.nan
@@ -112,7 +113,12 @@ UNKNOWN_MOTION = Motion(0, Box(_NAN, _NAN, _NAN, _NAN), (_NAN, _NAN), np.full((4
 UNKNOWN_BEARING = Bearing(_NAN, _NAN, _NAN, _NAN, np.full((2, 2), _NAN), np.full((2, 2), _NAN))
 
 
-def not_valid(track: Track, withheld: str = "") -> str:
+def reason_fields(reason: Reason) -> dict[str, Any]:
+    """Return the two fields of a message that carry a reason."""
+    return {"reason": str(reason), "reason_code": int(reason.code)}
+
+
+def not_valid(track: Track, withheld: Reason = NO_REASON) -> Reason:
     """Return why control must not use the track, i.e. why ``valid`` is false in the messages; empty when it
     may.
 
@@ -122,14 +128,14 @@ def not_valid(track: Track, withheld: str = "") -> str:
         return withheld
     box, motion = track.box, track.motion
     if track.state not in STEERABLE or box is None or motion is None:
-        return track.reason or UNCLAIMED.get(track.state, "the motion is not known")
+        return track.reason or UNCLAIMED.get(track.state) or ReasonCode.NO_MOTION.reason()
     width, height = track.image_size
     # A box may be cut off by the edge, but nobody can steer by a centre that is not seen.
     for place in (box, motion.box):
         cx, cy = place.x + place.width / 2, place.y + place.height / 2
         if not (0 <= cx <= width and 0 <= cy <= height):
-            return f"the box's centre ({cx:.0f}, {cy:.0f}) px is outside the image of {width} x {height} px"
-    return ""
+            return ReasonCode.CENTER_OUTSIDE.reason(x=cx, y=cy, width=width, height=height)
+    return NO_REASON
 
 
 class About(NamedTuple):
@@ -140,7 +146,7 @@ class About(NamedTuple):
     selection: int = 0
     target_id: int = 0
     steered: bool = True
-    withheld: str = ""
+    withheld: Reason = NO_REASON
 
 
 def bbox_fields(track: Track, about: About) -> dict[str, Any]:
@@ -151,8 +157,9 @@ def bbox_fields(track: Track, about: About) -> dict[str, Any]:
     more = {
         "image_width": int(width),
         "image_height": int(height),
-        "reason": fields["reason"] or track.reason,
     }
+    if fields["valid"]:  # an answer that may be used can still have a reason, such as a weak selection
+        more |= reason_fields(track.reason)
     return fields | _box_fields(track.box) | scores | more
 
 
@@ -199,8 +206,8 @@ def velocity_fields(
 
 
 def image_shift(track: Track) -> float:
-    """The largest motion of an image corner since the target's last image, by the camera's motion, px; NaN
-    where that is not known."""
+    """Return the largest motion of an image corner since the target's last image, by the camera's motion, px;
+    NaN where that is not known."""
     if track.camera is None or track.camera.matrix is None:
         return math.nan
     width, height = track.image_size
@@ -211,14 +218,14 @@ def image_shift(track: Track) -> float:
 
 
 def _answer_fields(track: Track, about: About) -> dict[str, Any]:
-    """The fields that BoundingBox and TargetVelocity have in common, with the same values."""
+    """Return the fields that BoundingBox and TargetVelocity have in common, with the same values."""
     reason = not_valid(track, about.withheld)
     return {
         "header": about.header,
         "target_id": about.target_id,
         "selection": about.selection,
         "state": int(track.state),
-        "reason": reason,
+        **reason_fields(reason),
         "valid": not reason,
         "measured": track.measured,
         "presence": float(track.presence),

@@ -1,4 +1,4 @@
-"""What is said about a target's position on the ground, as values.
+"""The position of a target on the ground, as values.
 
 Messages are read by attribute, as in `images.message`.
 """
@@ -14,18 +14,6 @@ from efftam_ros.core.types import TrackState
 from efftam_ros.messages.reports import NAN, TargetReport, member, read_report
 
 
-class Cause(IntEnum):
-    """Why there is no position. The numbers are those of TargetPosition."""
-
-    NO_CAUSE = 0
-    NO_TARGET = 1
-    NO_BEARING = 2
-    NO_ATTITUDE = 3
-    NO_POSITION = 4
-    NO_HEIGHT = 5
-    NEAR_HORIZON = 6
-
-
 class HeightSource(IntEnum):
     """What the camera's height above the ground was taken from. The numbers are those of TargetPosition."""
 
@@ -38,7 +26,7 @@ class HeightSource(IntEnum):
 
 @dataclass(frozen=True)
 class PositionReport(TargetReport):
-    """What TargetPosition says of one target in one image. ``valid`` False: all numbers are NaN.
+    """A TargetPosition: one target in one image. ``valid`` False: all numbers are NaN.
 
     ``latitude``, ``longitude`` degrees, NaN where they are not known; ``altitude`` of the ground, m above
     mean sea level; ``x`` east, ``y`` north in the local frame, m, velocities m/s; ``covariance``: 16 numbers
@@ -48,7 +36,6 @@ class PositionReport(TargetReport):
 
     steered: bool = True
     valid: bool = False
-    cause: Cause = Cause.NO_TARGET
     latitude: float = NAN
     longitude: float = NAN
     altitude: float = NAN
@@ -75,12 +62,11 @@ class PositionReport(TargetReport):
 
 
 def position_report(message: Any) -> PositionReport:
-    """A TargetPosition. Raises InputError for a state, cause or source that does not exist."""
+    """Return a TargetPosition. Raises InputError for a state or source that does not exist."""
     return read_report(
         PositionReport,
         message,
         state=member(TrackState, "state", message.state),
-        cause=member(Cause, "cause", message.cause),
         height_source=member(HeightSource, "height_source", message.height_source),
         covariance=tuple(map(float, message.covariance)),
         age_s=message.age,

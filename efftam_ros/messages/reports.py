@@ -1,4 +1,4 @@
-"""What is said about a target as values: boxes, motions and results of the tracker, selections for it.
+"""The tracker's messages as values: boxes, motions and results, and the selections that it receives.
 
 Messages are read by attribute, as in `images.message`.
 """
@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
+from efftam_ros.core.reasons import NO_REASON, Reason
 from efftam_ros.core.types import TrackState
 from efftam_ros.images.message import stamp_ns
 from efftam_ros.messages.fields import Outcome
@@ -23,22 +24,24 @@ Report = TypeVar("Report", bound="TargetReport | ResultReport")
 
 @dataclass(frozen=True)
 class TargetReport:
-    """What every message says of one target in one image. ``selection``: the count of accepted selections
-    that it answers; ``age_s``: since the target was last measured, counted to the image's stamp, NaN before
-    the first."""
+    """The fields of every message on one target in one image.
+
+    ``selection``: number of the accepted selection that it answers; ``age_s``: time from the target's last
+    measurement to the image's stamp, s; NaN before the first.
+    """
 
     stamp_ns: int
     target_id: int = 0
     state: TrackState = TrackState.IDLE
     selection: int = 0
-    reason: str = ""
+    reason: Reason = NO_REASON
     measured: bool = False
     age_s: float = NAN
 
 
 @dataclass(frozen=True)
 class BoxReport(TargetReport):
-    """What BoundingBox says of one target in one image. ``box`` in image px, None when there is none to use;
+    """A BoundingBox: one target in one image. ``box`` in image px, None when there is none to use;
     ``presence``, ``quality`` 0..1, ``likeness`` to the selected target -1..1, NaN when unknown; ``steered``:
     it is the target that is steered by."""
 
@@ -52,7 +55,7 @@ class BoxReport(TargetReport):
 
 @dataclass(frozen=True)
 class MotionReport(TargetReport):
-    """What TargetVelocity says of one target in one image. ``valid`` False: nothing may steer by it.
+    """A TargetVelocity: one target in one image. ``valid`` False: nothing may steer by it.
 
     ``velocity`` (vx, vy) px/s; ``azimuth`` right, ``elevation`` down of the optical axis, rad, their rates
     rad/s with the camera's own motion included; ``bearing_covariance`` of the two angles, 4 numbers, rad^2;
@@ -74,8 +77,8 @@ class MotionReport(TargetReport):
 
 @dataclass(frozen=True)
 class ResultReport:
-    """What SelectionResult says: the outcome of the command on the image of ``stamp_ns``, also when it was
-    decided later; ``message`` says why not."""
+    """A SelectionResult: the outcome of the command on the image of ``stamp_ns``, also when it was decided
+    later; ``message``: why it was refused."""
 
     stamp_ns: int
     outcome: Outcome
@@ -108,7 +111,7 @@ class VideoProgress:
 
 
 def box_report(message: Any) -> BoxReport:
-    """A BoundingBox. Raises InputError for a state that does not exist."""
+    """Return a BoundingBox. Raises InputError for a state that does not exist."""
     box = Box(message.x, message.y, message.width, message.height)
     return read_report(
         BoxReport,
@@ -121,7 +124,7 @@ def box_report(message: Any) -> BoxReport:
 
 
 def motion_report(message: Any) -> MotionReport:
-    """A TargetVelocity. Raises InputError for a state that does not exist."""
+    """Return a TargetVelocity. Raises InputError for a state that does not exist."""
     state, velocity = member(TrackState, "state", message.state), (message.velocity_x, message.velocity_y)
     covariance = tuple(map(float, message.bearing_covariance))
     return read_report(
@@ -135,19 +138,21 @@ def motion_report(message: Any) -> MotionReport:
 
 
 def result_of(message: Any) -> ResultReport:
-    """A SelectionResult. Raises InputError for an outcome that does not exist."""
+    """Return a SelectionResult. Raises InputError for an outcome that does not exist."""
     return read_report(ResultReport, message, outcome=member(Outcome, "outcome", message.outcome))
 
 
 def read_report(kind: type[Report], message: Any, **own: Any) -> Report:
-    """The report of a message: fields that are not given in ``own`` have the same names in it."""
+    """Return the report of a message: fields that are not given in ``own`` have the same names in it."""
     own["stamp_ns"] = stamp_ns(message.header.stamp)
+    if issubclass(kind, TargetReport):
+        own["reason"] = Reason.read(message.reason_code, message.reason)
     return kind(**own, **{f.name: getattr(message, f.name) for f in fields(kind) if f.name not in own})
 
 
 def member(kind: type[Member], name: str, number: int) -> Member:
-    """The member of an enumeration with this number; ``name``: of the field. Raises InputError where there is
-    none."""
+    """Return the member of an enumeration with this number; ``name``: of the field. Raises InputError where
+    there is none."""
     try:
         return kind(number)
     except ValueError:

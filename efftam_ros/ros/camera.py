@@ -110,7 +110,7 @@ class CameraNode(Node):
         self._moments_s: deque[float] = deque(maxlen=RATE_IMAGES)  # of publishing, steady clock
         self._size = (0, 0)
         self._damaged = 0  # packets by the last report
-        self._fault = self._said = self._error = ""
+        self._fault = self._logged = self._error = ""
         self._has_ended = threading.Event()
 
     def start(self) -> None:
@@ -136,7 +136,7 @@ class CameraNode(Node):
         return self._camera is not None and self._camera.is_reading
 
     def internal_error(self, error: BaseException) -> None:
-        """An unforeseen error, which the next diagnostics report."""
+        """Note an unforeseen error, which the next diagnostics report."""
         self._error = f"internal error ({type(error).__name__}: {error})"
 
     def _publish_all(self, camera: Camera) -> None:
@@ -180,10 +180,10 @@ class CameraNode(Node):
         camera = self._camera
         assert camera is not None
         is_ok = level == DiagnosticStatus.OK
-        said = "images of {}x{} px ({})".format(*self._size, camera.decoder) if is_ok else text
-        if said != self._said:
-            self._said = said
-            (self._log.inform if is_ok else self._log.warn)(said, said)
+        status = "images of {}x{} px ({})".format(*self._size, camera.decoder) if is_ok else text
+        if status != self._logged:
+            self._logged = status
+            (self._log.inform if is_ok else self._log.warn)(status, status)
         values = {
             "stream": camera.name,
             "decoder": camera.decoder or "not known yet",

@@ -1,4 +1,4 @@
-"""Asks a running tracker to follow what `efftam select` read; prints the node's own words."""
+"""Asks a running tracker to follow what `efftam select` read; prints the node's answer."""
 
 from __future__ import annotations
 
@@ -71,25 +71,25 @@ def _ask(node: Node, selection: Any, tracker: str, wait_s: float) -> int:
         return [r for r in results if r.selection == answer.selection or _answers(r, selection)]
 
     # The check is passed; the network may still find nothing in the image.
-    said = answer.message
+    message = answer.message
     if spin(executor, decided, DECISION_S):
-        said = decided()[-1].message
+        message = decided()[-1].message
         if decided()[-1].outcome == SelectionResult.REFUSED:
-            print(f"refused: {said}")
+            print(f"refused: {message}")
             return 1
-    note = f": {said}" if said else ""
+    note = f": {message}" if message else ""
     print(f"selection {answer.selection} accepted{note}")
     return 0
 
 
 def _answers(result: Any, selection: Any) -> bool:
-    """A refusal of this command, and not what was kept from before."""
+    """Return whether a result is a refusal of this command, and not one kept from before."""
     return bool(result.outcome == result.REFUSED and result.header == selection.header)
 
 
 def _message(selection: Selection, mask: NDArray[np.uint8] | None) -> Any:
     message = selection_message(selection)
-    # Results carry the header of their command: the tag tells ours from those of others.
+    # Results carry the header of their command: the tag distinguishes ours from those of others.
     message.header.frame_id = f"efftam_select_{time.time_ns()}"
     if mask is not None:
         message.kind = TargetSelection.MASK

@@ -1,4 +1,4 @@
-"""The table of back ends, the commands that install them, and what a Jetson says of itself."""
+"""The table of back ends, the commands that install them, and how a Jetson is recognised."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from efftam_ros.core.config import MOST_TARGETS, CheckedSettings, setting
+from efftam_ros.core.config import MAX_TARGETS, CheckedSettings, setting
 from efftam_ros.core.errors import InputError, shown
 
 PRECISIONS = ("auto", "fp32", "fp16", "int8")
@@ -25,7 +25,7 @@ class Install:
     jetpack7: str
 
     def here(self, root: Path = Path("/")) -> str:
-        """The command for this machine; the one for CUDA 13 where no driver is loaded."""
+        """Return the command for this machine; the one for CUDA 13 where no driver is loaded."""
         release = jetson_release(root)
         if release:
             return self.jetpack6 if int(release.partition(".")[0]) <= 36 else self.jetpack7
@@ -55,7 +55,8 @@ class Backend:
     captured: bool = False
 
     def resolved(self, precision: str) -> str:
-        """What ``precision`` is here: "tf32", "fp32", "fp16" or "int8". Raises InputError: not offered."""
+        """Return what ``precision`` is here: "tf32", "fp32", "fp16" or "int8". Raises InputError: not
+        offered."""
         if precision == "auto":
             return self.auto
         if precision not in self.precisions:
@@ -155,7 +156,7 @@ ENGINES = next(row for row in TABLE if row.engines)
 
 
 def backend_of(name: str) -> Backend:
-    """The row of a back end. Raises InputError; one line, also for a precision in the name."""
+    """Return the row of a back end. Raises InputError; one line, also for a precision in the name."""
     for row in TABLE:
         if row.name == name:
             return row
@@ -183,7 +184,7 @@ class PipelineConfig(CheckedSettings):
         "auto", "precision of the network, as far as the back end offers it", choices=PRECISIONS
     )
     max_targets: int = setting(
-        1, "most targets at once; each needs memory, on a GPU too", within=(1, MOST_TARGETS)
+        1, "most targets at once; each needs memory, on a GPU too", within=(1, MAX_TARGETS)
     )
     threads: int = setting(
         0, "CPU threads of the network; 0: one per physical core, at most four", within=(0, 256)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from efftam_ros.core.errors import InputError, shown
-from efftam_ros.core.types import PipelineSpec
+from efftam_ros.core.types import BoxHead, PipelineSpec
 
 Shape = tuple[int | str, ...]
 
@@ -33,7 +33,7 @@ class Tensor:
         return tuple(map(int, self.shape))
 
     def takes(self, shape: tuple[int, ...]) -> bool:
-        """Whether an array of this shape can be it."""
+        """Return whether an array of this shape can be it."""
         return len(shape) == len(self.shape) and all(
             size > 0 and (isinstance(axis, str) or size == axis)
             for size, axis in zip(shape, self.shape, strict=True)
@@ -99,7 +99,7 @@ REQUIRED: dict[str, tuple[dict[str, Shape], dict[str, Shape]]] = {
 OPTIONAL: dict[str, tuple[dict[str, Shape], dict[str, Shape]]] = {
     "image_encoder": ({}, _FINE_FEATURES),
     "prompt_encoder": ({}, _RASTER),
-    "mask_decoder": (_FINE_FEATURES, {}),
+    "mask_decoder": (_FINE_FEATURES, {"levels": (4, 2, 4)}),
     "memory_encoder": (_RASTER, {}),
 }
 GRAPHS = tuple(REQUIRED)
@@ -163,10 +163,10 @@ def _fits(axis: int | str, expected: int | str, sizes: dict[str, int]) -> bool:
 
 
 def table_fault(kind: str, found: Tensors, table: Tensors) -> str:
-    """What is wrong with an opened graph's inputs or outputs (``kind``: "input" or "output") against the
-    bundle's table; "" where they fit. In ``found`` a string is an axis that the library leaves open."""
+    """Return what is wrong with an opened graph's inputs or outputs (``kind``: "input" or "output") against
+    the bundle's table; "" where they fit. In ``found`` a string is an axis that the library leaves open."""
     if set(found) != set(table):
-        return f"has {kind}s {', '.join(sorted(found))}; the bundle says {', '.join(sorted(table))}"
+        return f"has {kind}s {', '.join(sorted(found))}; the bundle declares {', '.join(sorted(table))}"
     for name, tensor in table.items():
         real = found[name]
         # Exporters can not always infer an output's axis; a result that does not fit is refused when it is
@@ -176,11 +176,11 @@ def table_fault(kind: str, found: Tensors, table: Tensors) -> str:
             for axis, wanted in zip(real.shape, tensor.shape, strict=True)
         )
         if not fits or real.dtype != tensor.dtype:
-            return f"has {kind} {name} {real}; the bundle says {tensor}"
+            return f"has {kind} {name} {real}; the bundle declares {tensor}"
     return ""
 
 
-# Strings lie in a graph's file as they are, so that every file outside that it reads is named by the word
+# Strings lie in a graph's file as they are, so that every file outside that it reads is named by the string
 # "location" and the name. Exporters write: external data, its length, key, its length, value, its length.
 _LOCATION = re.compile(rb"\x6a([\x00-\x7f])\x0a\x08location\x12([\x00-\x7f])")
 # A node of this operator names a file that an execution provider loads as code.
@@ -188,9 +188,9 @@ _CONTEXT = b"EPContext"
 
 
 def external_files(path: Path) -> frozenset[str]:
-    """The files with weights outside the graph's own, as it names them: onnxruntime before 1.24 reads any
-    path that a graph names. Raises InputError for an empty file, names that are written in another way than
-    exporters do, and a graph that loads compiled code."""
+    """Return the files with weights outside the graph's own, as it names them: onnxruntime before 1.24 reads
+    any path that a graph names. Raises InputError for an empty file, names that are written in another way
+    than exporters do, and a graph that loads compiled code."""
     data = path.read_bytes()
     if not data:
         raise InputError(f"{path} is empty; export or fetch it again")
@@ -209,11 +209,13 @@ MANIFEST = "bundle.json"
 MODELS = Path(__file__).resolve().parent.parent / "models"
 DEFAULT_BUNDLE = "compact_192"
 RING_SLOTS = 24
-MOST_MANIFEST_BYTES = 2**20
+MAX_MANIFEST_BYTES = 2**20
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """Names of bundles and of their files: they become parts of paths."""
 SHA256 = re.compile(r"[0-9a-f]{64}")
-MOST_SIDE, MOST_ROWS, MOST_AXIS = 4096, 64, 2**20
+MAX_SIDE, MAX_ROWS, MAX_AXIS = 4096, 64, 2**20
+HEAD_SHARES = ("level_share", "prompt_share")
+"""Entries of ``box_head`` in the manifest, as in `BoxHead`."""
 
 
 @dataclass(frozen=True)
@@ -283,6 +285,10 @@ class Bundle:
             bundle.spec.image_side,
             {name: (graph.inputs, graph.outputs) for name, graph in bundle.graphs.items()},
         )
+        if (bundle.spec.box_head is None) == ("levels" in bundle.graphs["mask_decoder"].outputs):
+            raise InputError(
+                f"bundle {folder}: box_head and mask_decoder's output levels belong together; {_AGAIN}"
+            )
         return bundle
 
     def check_session(
@@ -303,7 +309,7 @@ class Bundle:
 
 
 def default_bundle() -> Bundle:
-    """The bundle that ships inside the package."""
+    """Return the bundle that ships inside the package."""
     return Bundle.load(MODELS / DEFAULT_BUNDLE)
 
 
@@ -322,8 +328,8 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
             remedy = f"the network that ships is {MODELS / DEFAULT_BUNDLE}"
         raise InputError(f"bundle {folder} {what}; {remedy}")
     try:
-        if path.stat().st_size > MOST_MANIFEST_BYTES:
-            raise ValueError(f"it has {path.stat().st_size} bytes, at most {MOST_MANIFEST_BYTES} are read")
+        if path.stat().st_size > MAX_MANIFEST_BYTES:
+            raise ValueError(f"it has {path.stat().st_size} bytes, at most {MAX_MANIFEST_BYTES} are read")
         manifest = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON that can be read ({shown(error)}); {_AGAIN}") from error
@@ -362,20 +368,21 @@ class _Manifest:
             self._require(SHA256.fullmatch(digest), f"{at}/sha256", digest, "64 hexadecimal digits")
             self._require(size >= 0, f"{at}/bytes", size, "0 or more")
         side, name = self._get("image.side", int), self._get("name", str)
-        fits = 16 <= side <= MOST_SIDE and side % 16 == 0
-        self._require(fits, "image.side", side, f"a positive multiple of 16 up to {MOST_SIDE}")
+        fits = 16 <= side <= MAX_SIDE and side % 16 == 0
+        self._require(fits, "image.side", side, f"a positive multiple of 16 up to {MAX_SIDE}")
         plain = "letters, digits, dots, dashes and underscores"
         self._require(PLAIN_NAME.fullmatch(name), "name", name, plain)
         spec = PipelineSpec(
             name=name,
             image_side=side,
-            temporal_rows=self._number("protocol.temporal_rows", 2, MOST_ROWS, int),
-            max_maps=self._number("protocol.max_maps", 1, MOST_ROWS, (int, type(None))),
-            max_pointers=self._number("protocol.max_pointers", 1, MOST_ROWS, int),
+            temporal_rows=self._number("protocol.temporal_rows", 2, MAX_ROWS, int),
+            max_maps=self._number("protocol.max_maps", 1, MAX_ROWS, (int, type(None))),
+            max_pointers=self._number("protocol.max_pointers", 1, MAX_ROWS, int),
             slots=RING_SLOTS,
-            recent_maps=self._number("protocol.recent_maps", 0, MOST_ROWS, int),
+            recent_maps=self._number("protocol.recent_maps", 0, MAX_ROWS, int),
             default_view=self._one_of("protocol.default_view", ("auto", "full", "window")),
             window_factor=float(self._number("protocol.window_factor", 1.0, 100.0)),
+            box_head=self._box_head(),
         )
         return Bundle(
             folder=self._folder,
@@ -390,6 +397,12 @@ class _Manifest:
             exporter=self._get("exporter", dict),
         )
 
+    def _box_head(self) -> BoxHead | None:
+        if "box_head" not in self._manifest:
+            return None
+        level, prompt = (float(self._number(f"box_head.{name}", 0.0, 1.0)) for name in HEAD_SHARES)
+        return BoxHead(level, prompt)
+
     def _graph(self, name: str) -> BundleGraph:
         file = self._get(f"graphs.{name}.file", str)
         own = "the name of a file in the bundle's own folder"
@@ -401,7 +414,7 @@ class _Manifest:
         tensors = {}
         for name in self._get(where, dict):
             shape = self._get(f"{where}.{name}.shape", list)
-            fits = all(isinstance(a, str) or (type(a) is int and 0 < a <= MOST_AXIS) for a in shape)
+            fits = all(isinstance(a, str) or (type(a) is int and 0 < a <= MAX_AXIS) for a in shape)
             self._require(fits, f"{where}.{name}.shape", shape, "positive sizes or axis names")
             tensors[name] = Tensor(self._get(f"{where}.{name}.dtype", str), tuple(shape))
         return tensors
@@ -455,20 +468,21 @@ def _check_file(path: Path, sha256: str, size: int) -> None:
         raise InputError(f"bundle file {path} is missing; {_AGAIN}")
     stat = path.stat()
     if stat.st_size != size:
-        raise InputError(f"bundle file {path} has {stat.st_size} bytes, its manifest says {size}; {_AGAIN}")
+        raise InputError(f"bundle file {path} has {stat.st_size} bytes, its manifest has {size}; {_AGAIN}")
     key = (str(path.resolve()), stat.st_mtime_ns, stat.st_size, sha256)
     if key in _checked:
         return
     found = file_sha256(path)
     if found != sha256:
         raise InputError(
-            f"bundle file {path} has sha256 {found[:12]}..., its manifest says {sha256[:12]}...; {_AGAIN}"
+            f"bundle file {path} has sha256 {found[:12]}..., its manifest has {sha256[:12]}...; {_AGAIN}"
         )
     _checked.add(key)
 
 
 def _locations(path: Path) -> frozenset[str]:
-    """The files that a graph reads; looked for once per process as long as the graph stays untouched."""
+    """Return the files that a graph reads; looked for once per process as long as the graph stays
+    untouched."""
     stat = path.stat()
     key = (str(path.resolve()), stat.st_mtime_ns, stat.st_size)
     if key not in _located:

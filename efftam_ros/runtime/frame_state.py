@@ -25,14 +25,20 @@ SINGLE = range(1)
 """Row of the single answer to an unambiguous prompt."""
 
 
+ANSWERS = ("boxes", "areas", "ious", "presence", "levels")
+"""The mask decoder's small outputs, in the order of `Decoded`; not every network gives the last."""
+
+
 class Decoded(NamedTuple):
     """The mask decoder's small outputs: ``boxes`` float32 [4,4] (left, top, right, bottom) and ``areas`` [4]
-    in network px, ``ious`` [4], ``presence`` logit."""
+    in network px, ``ious`` [4], ``presence`` logit, ``levels`` [4,2,4] in network px, where the graph has
+    them."""
 
     boxes: NDArray[np.float32]
     areas: NDArray[np.float32]
     ious: NDArray[np.float32]
     presence: float
+    levels: NDArray[np.float32] | None = None
 
 
 def check_slots(count: int, *slots: int) -> None:
@@ -75,17 +81,20 @@ class TargetFrame:
         return self.look.views[0]
 
     def read(self, view: View, decoded: Decoded) -> Candidates:
-        """The candidates of one view, px of the image; for a mask prompt its own mask."""
-        boxes, areas, ious, presence = decoded
+        """Return the candidates of one view, px of the image; for a mask prompt its own mask."""
+        boxes, areas, ious, presence, levels = decoded
         if self.prompt is not None and self.prompt.logits is not None:
             boxes, areas = boxes_and_areas(self.prompt.logits[None])
             ious, presence = np.ones(1, np.float32), CERTAIN
+            levels = None if levels is None else np.stack([boxes, boxes], axis=1)  # it has no soft edge
         some = slice(self.rows.start, self.rows.stop) if isinstance(self.rows, range) else self.rows
-        return Candidates.in_view(view, boxes[some], areas[some], ious[some], presence)
+        levels = None if levels is None else levels[some]
+        return Candidates.in_view(view, boxes[some], areas[some], ious[some], presence, levels)
 
 
 class Features(NamedTuple):
-    """What the features in some place are of. ``seconds``: what the stages that made them took, s."""
+    """The image and view that features belong to. ``seconds``: duration of the stages that computed them,
+    s."""
 
     image: weakref.ref[Image]
     view: View
@@ -117,7 +126,7 @@ class FrameState(ABC):
         self._is_closed = False
 
     def watch(self, watch: Watch) -> None:
-        """Have ``watch`` replace the calls of a frame, once and for good: those of the contract, and those of
+        """Replace the calls of a frame by ``watch``, permanently: those of the contract, and those of
         the libraries that the back end computes with. Without it they cost nothing more."""
         watch_methods(watch, BACK_END, self, "look", "remember")
         watch_methods(watch, BACK_END, self, "answered", label="candidates")
@@ -136,7 +145,7 @@ class FrameState(ABC):
         for look in looks:
             self._check_target(look.target)
             prompted += look.prompt is not None
-            self._frames.pop(look.target, None)  # what can't be used leaves nothing of before
+            self._frames.pop(look.target, None)  # an unusable answer must not leave an earlier one in place
         if CHECKED not in image.derived:
             check_image(image)
         for look in looks:
@@ -178,7 +187,7 @@ class FrameState(ABC):
             self._close()
 
     def answered(self, frame: TargetFrame) -> list[Candidates]:
-        """The candidates of a target's frame, by view; waits for them."""
+        """Return the candidates of a target's frame, by view; waits for them."""
         if not frame.is_answered:
             self._require_last(frame)
             self._wait(frame)
@@ -205,7 +214,7 @@ class FrameState(ABC):
             raise IndexError(f"target {target} is beyond the {self.max_targets} of this pipeline")
 
     def _checked(self, image: Image, look: Look) -> TargetFrame:
-        """A frame for what is asked. Raises as `Pipeline.look`."""
+        """Return the frame of a look, checked. Raises as `Pipeline.look`."""
         size, plan = (image.width, image.height), look.plan
         check_slots(self.spec.slots, *plan.slots, *plan.pointer_slots)
         if look.is_search and (look.prompt is not None or not plan.slots):
@@ -221,15 +230,15 @@ class FrameState(ABC):
     # What a back end computes
 
     def _start(self, image: Image, frames: Sequence[TargetFrame]) -> None:
-        """Compute what is asked, or begin to: `_wait` waits for it."""
+        """Compute the looks, or start computing them: `_wait` waits for the results."""
         for frame in frames:
             try:
                 self._compute(image, frame)
-            except Exception as error:  # of one target: the others are looked at all the same
+            except Exception as error:  # a fault of one target does not keep the others from being looked at
                 frame.error = error
 
     def _settle(self) -> None:
-        """Wait for what was begun and nobody has waited for."""
+        """Wait for the looks that were started and not waited for."""
         return
 
     def _wait(self, frame: TargetFrame) -> None:

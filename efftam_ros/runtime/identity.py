@@ -56,7 +56,7 @@ class Identity:
         self._session = _session(content)
 
     def describe(self, image: Image, boxes: Sequence[Box]) -> NDArray[np.float32]:
-        """The vectors of what boxes (image px) of an image show, float32 [n, size], each of length 1.
+        """Return the vectors of what boxes (image px) of an image show, float32 [n, size], each of length 1.
 
         Only the boxes' pixels are read and converted, in any encoding. NaN where a box has no pixel in the
         image, or for a bad image.

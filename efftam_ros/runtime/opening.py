@@ -58,15 +58,15 @@ def open_pipeline(config: PipelineConfig | None = None, bundle: Bundle | None = 
 def open_targets(
     pipeline: Pipeline, config: TrackerConfig | None = None, watch: Watch | None = None
 ) -> TargetSet:
-    """A tracker on a pipeline, for as many targets as that has memories, with its sources beside the network:
-    camera motion, points and identity. ``watch`` replaces the calls of these sources (`runtime.spans`).
-    Raises InputError where the policy's package is not installed, and BackendError when the identity network
-    can't be used."""
+    """Return a tracker on a pipeline, for as many targets as that has memories, with its sources beside the
+    network: camera motion, points and identity. ``watch`` replaces the calls of these sources
+    (`runtime.spans`). Raises InputError where the policy's package is not installed, and BackendError when
+    the identity network can't be used."""
     from efftam_ros.core.targets import TargetSet
 
     config = config or TrackerConfig()
     make_policy = policy_of(config.policy)
-    if config.policy != DEFAULT_POLICY:  # a reference has none of what is ours
+    if config.policy != DEFAULT_POLICY:  # a reference policy uses none of this package's additions
         return TargetSet(pipeline, config, make_policy=make_policy)
     from efftam_ros.images.camera_motion import ImageCameraMotion
     from efftam_ros.images.points import FlowPoints, is_blank
@@ -93,7 +93,7 @@ def _watched_points(watch: Watch) -> PointSource:
 
 
 def policy_of(name: str) -> MakePolicy:
-    """The policy of this name. Raises InputError where its package is not installed."""
+    """Return the policy of this name. Raises InputError where its package is not installed."""
     if name == DEFAULT_POLICY:
         from efftam_ros.core.policies.default import DefaultPolicy
 

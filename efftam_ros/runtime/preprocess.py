@@ -21,7 +21,7 @@ contributes (bilinear sampling reaches one pixel to either side), the result is 
 a frame takes a third of the time of OpenCV's area filter."""
 BILINEAR_MARGIN = 2
 """Pixels outside the view that its samples may read: one for bilinear sampling, one for rounding."""
-MOST_SAMPLES = 4096
+MAX_SAMPLES = 4096
 """Most samples along a side of the sampled square, at three bytes per sample. A view that shows more than
 6700 px along a side skips pixels."""
 
@@ -109,7 +109,7 @@ class Preprocessor:
 def fineness(view: View) -> int:
     """Samples per network px and axis."""
     wanted = math.ceil(DENSITY / min(view.scale_x, view.scale_y) - 1e-9)
-    return max(1, min(wanted, MOST_SAMPLES // view.side))
+    return max(1, min(wanted, MAX_SAMPLES // view.side))
 
 
 def _warp(pixels: NDArray[Any], region: Region, view: View, fine: int, out: NDArray[Any]) -> NDArray[Any]:
@@ -149,7 +149,7 @@ def boxes_and_areas(logits: NDArray[np.float32]) -> tuple[NDArray[np.float32], N
 
 
 def _crossings(profile: NDArray[np.float32]) -> tuple[float, float]:
-    """Where a profile first and last crosses zero, in its pixels' edge coordinates."""
+    """Return where a profile first and last crosses zero, in its pixels' edge coordinates."""
     inside = np.flatnonzero(profile > 0)
     first, last = int(inside[0]), int(inside[-1])
     low, high = 0.0, float(len(profile))
@@ -223,7 +223,7 @@ class EncodedPrompt:
 
 
 def no_prompt(side: int) -> EncodedPrompt:
-    """The prompt of a tracked frame: one padding point."""
+    """Return the prompt of a tracked frame: one padding point."""
     return EncodedPrompt(
         points=np.zeros((1, 1, 2), np.float32),
         labels=np.full((1, 1), -1, np.int64),

@@ -34,7 +34,7 @@ CAUSES = (
     POLICY,
     PUBLISHING,
 )
-"""What a frame's time is spent on while the network does not compute."""
+"""The causes of time in a frame during which the network does not compute."""
 
 Watch = Callable[[str, str, Callable[..., Any]], Callable[..., Any]]
 """Gets a cause, a name and a call, and returns what takes the call's place."""
@@ -48,7 +48,7 @@ def watch_methods(watch: Watch, cause: str, owner: object, *names: str, label: s
 
 
 def cause_of_driver_call(name: str) -> str:
-    """What a function of the CUDA driver is for, by its name."""
+    """Return what a function of the CUDA driver is for, by its name."""
     if "Synchronize" in name:
         return WAIT
     if name.startswith(("cuMemcpy", "cuMemset")):

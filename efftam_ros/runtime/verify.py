@@ -29,15 +29,16 @@ from efftam_ros.runtime.tensorrt.store import check_private, write_atomically
 
 WIDTH, HEIGHT = 480, 360
 RADIUS = 36
-"""Of the two targets, striped discs, px."""
+"""Boxes of the two targets, which are striped discs, px."""
 SECOND = (340.0, 200.0)
 """Centre of the second target, which rests."""
 SECOND_SLOT = 12
 """First ring slot of the second target where both have one ring."""
-LIMITS = {"mask": 0.1, "box": 0.05, "predicted IoU": 0.05, "presence": 0.05}
+LIMITS = {"mask": 0.1, "box": 0.05, "levels": 0.5, "predicted IoU": 0.05, "presence": 0.05}
 TENSOR_LIMIT = 0.02
 """Largest `Deviation.value` of these outputs, and of tensors. FP16 with FP32 sums leaves 0.007 of tensors,
 most of it by OpenCV's resizing in fixed point."""
+ROUNDING_PX = 0.01
 INT8_FACTOR = 5.0
 """Eight bits keep two digits."""
 
@@ -46,7 +47,7 @@ class Inspected(Pipeline, Protocol):
     """A pipeline that shows its tensors."""
 
     def tensor(self, name: str, target: int = 0) -> NDArray[np.float32]:
-        """A copy of what all calls so far left in a tensor: ``image``, an output of the image encoder,
+        """Return a copy of what all calls so far left in a tensor: ``image``, an output of the image encoder,
         ``conditioned``, ``masks`` of the target that was looked at last; a target's ``ring_maps`` and
         ``ring_pointers``."""
         ...
@@ -56,9 +57,11 @@ class Inspected(Pipeline, Protocol):
 class Deviation:
     """One result of a pipeline against the CPU's.
 
-    ``frame``: which, in words; ``stage`` that made ``output``; ``value``: root mean square of the difference
+    ``frame``: which, as text; ``stage`` that made ``output``; ``value``: root mean square of the difference
     over that of the CPU's tensor, of a mask 1 - IoU, of a box the largest difference of its edges over its
-    size, of predicted IoU and presence the largest difference; infinite where it is no number.
+    size, of predicted IoU and presence the largest difference, of the levels 1 where a box is not between
+    those of its outer and inner level (which themselves may differ widely where the logits hardly change);
+    infinite where it is no number.
     """
 
     frame: str
@@ -162,7 +165,8 @@ class _Flight:
         self._remembered: list[tuple[str, Remembered]] = []
 
     def run(self) -> Iterator[Found]:
-        """The results in the order in which they are made; of the ring at the end, but for ``staged``."""
+        """Yield the results in the order in which they are made; of the ring at the end, but for
+        ``staged``."""
         full = View.full(WIDTH, HEIGHT, self._side)
         yield from self._frame(0, self._window(0), Prompt(box=DISC_BOX))
         yield from self._frame(1, self._window(1))
@@ -239,6 +243,13 @@ class _Flight:
         yield frame, stage, "predicted IoU", candidates.ious
         yield frame, stage, "presence", 1 / (1 + np.exp(-np.array([candidates.presence_logit])))
         yield frame, stage, "box", candidates.boxes[choice]
+        if candidates.levels is not None:
+            outer, _, inner = candidates.levels[choice]
+            shrinks = np.array([1, 1, -1, -1])
+            in_order = (outer * shrinks <= candidates.boxes[choice] * shrinks + ROUNDING_PX) & (
+                candidates.boxes[choice] * shrinks <= inner * shrinks + ROUNDING_PX
+            )
+            yield frame, stage, "levels", in_order.astype(np.float32)
 
     def _remembering(self, frame: str, number: int, second: bool, present: bool = True) -> Remembered:
         target, slot = (self._second, number + self._second_slot) if second else (0, number)
@@ -258,7 +269,7 @@ class _Flight:
             yield frame, "memory_encoder", name, tensor[remembered.slot]
 
     def _plan(self, number: int, second: bool) -> MemoryPlan:
-        """The prompted frame in the last temporal row, the latest others before it."""
+        """Return the prompted frame in the last temporal row, the latest others before it."""
         first, offset = (5, self._second_slot) if second else (0, 0)
         slots = tuple(offset + index for index in (first, *range(number - 1, first, -1)))
         return MemoryPlan(slots, (self._last_row, *range(len(slots) - 1)), slots)
@@ -282,7 +293,7 @@ def deviation(output: str, wanted: NDArray[Any], value: NDArray[Any]) -> float:
         return 1 - np.count_nonzero(wanted & value) / union if union else 0.0
     if not np.isfinite(wanted).all():  # an empty mask has no box
         return 0.0
-    if output in ("predicted IoU", "presence"):
+    if output in ("predicted IoU", "presence", "levels"):
         return float(np.abs(value - wanted).max())
     if output == "box":
         left, top, right, bottom = wanted.tolist()
@@ -301,8 +312,8 @@ def relative_error(wanted: NDArray[np.float32], value: NDArray[np.float32]) -> f
 
 
 def picture(*discs: tuple[tuple[float, float], tuple[int, int, int]]) -> NDArray[np.uint8]:
-    """A picture uint8 [360,480,3] BGR: a coarse pattern and on it striped discs, each with its centre and a
-    colour."""
+    """Return a picture uint8 [360,480,3] BGR: a coarse pattern and on it striped discs, each with its centre
+    and a colour."""
     random = np.random.default_rng(7)
     drawn = np.kron(random.integers(60, 190, (18, 24, 3)), np.ones((20, 20, 1)))
     rows, columns = np.mgrid[:HEIGHT, :WIDTH]
@@ -313,7 +324,7 @@ def picture(*discs: tuple[tuple[float, float], tuple[int, int, int]]) -> NDArray
 
 
 def moving_disc(number: int) -> tuple[tuple[float, float], tuple[int, int, int]]:
-    """Where it is in image ``number``, and its colour."""
+    """Return where it is in image ``number``, and its colour."""
     return (160 + 4 * number, 150 + 2 * number), (20, 20, 230)
 
 
@@ -348,7 +359,7 @@ class AgreementRecord:
 
     @property
     def agreed(self) -> bool:
-        """Whether it is there and whole, where not every user may write it."""
+        """Return whether the file exists and is complete, in a folder that not every user may write."""
         try:
             check_private(self.path.parent)
             check_private(self.path)

@@ -99,7 +99,8 @@ class Program:
         return *self.modules, *self.optional
 
     def module_of(self, command: str) -> str:
-        """The module's name. Raises InputError for an optional command whose package is not installed."""
+        """Return the module's name. Raises InputError for an optional command whose package is not
+        installed."""
         if command in self.modules:
             return self.modules[command]
         module = plugin_module("efftam_workshop", GROUP, command)
@@ -108,7 +109,7 @@ class Program:
         return module
 
     def help_line(self, command: str) -> str:
-        """The first docstring line of a command's module, read without importing it."""
+        """Return the first docstring line of a command's module, read without importing it."""
         try:
             spec = find_spec(self.module_of(command))
         except InputError as error:
@@ -177,8 +178,8 @@ class Program:
 
 
 def open_standard_files() -> list[str]:
-    """Open what is closed of the standard files, for nothing, or the next file that is opened would take its
-    number, and what a library prints would be written into it. Returns their names."""
+    """Open closed standard files on nothing; otherwise the next opened file would take their number, and a
+    library's output would be written into it. Returns their names."""
     closed = []
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
@@ -192,7 +193,7 @@ def open_standard_files() -> list[str]:
 
 
 def described(name: str, module: Any) -> Parser:
-    """The parser of a command's module."""
+    """Return the parser of a command's module."""
     first, _, more = (module.__doc__ or "").strip().partition("\n")
     shown: Any = argparse.RawDescriptionHelpFormatter
     parser = Parser(prog=name, description=first, epilog=more.strip() or None, formatter_class=shown)
@@ -201,7 +202,7 @@ def described(name: str, module: Any) -> Parser:
 
 
 def explain(error: BaseException) -> str | None:
-    """One line for an error that the user can fix, None for a bug."""
+    """Return one line for an error that the user can fix, None for a bug."""
     if isinstance(error, InputError | BackendError):
         return one_line(error)
     if isinstance(error, ModuleNotFoundError) and (package := missing_package(error)):

@@ -64,25 +64,25 @@ def run(args: argparse.Namespace) -> int:
     start, twin = TWIN if args.twin else (0, None)
     file = args.out / "track.json"
     boxes = np.loadtxt(CLIP / "boxes.csv", delimiter=",", skiprows=1, usecols=(1, 2, 3, 4))[start:]
-    words = [CLIP / "video.mp4", "--start", start]
+    arguments = [CLIP / "video.mp4", "--start", start]
     for box in [boxes[0]] if twin is None else [boxes[0], twin]:
-        words += ["--box", ",".join(map(str, box))]
-    words += ["--out", args.out / "overlay.mp4", "--json", file]
+        arguments += ["--box", ",".join(map(str, box))]
+    arguments += ["--out", args.out / "overlay.mp4", "--json", file]
     for name, given in (("--frames", args.frames), ("--bundle", args.bundle)):
-        words += [] if given is None else [name, given]
-    words += ["--quiet"] * args.quiet
+        arguments += [] if given is None else [name, given]
+    arguments += ["--quiet"] * args.quiet
     if not args.quiet:
         count = min(args.frames or len(boxes), len(boxes))
-        told = f"demo: {count} frames of 640x360 (the bar tells how long), about 1 MB in {args.out}"
-        print(told, file=sys.stderr)
-    track.run(described("efftam demo", track).parse_args([*map(str, words)]))
+        line = f"demo: {count} frames of 640x360 (the bar shows how long), about 1 MB in {args.out}"
+        print(line, file=sys.stderr)
+    track.run(described("efftam demo", track).parse_args([*map(str, arguments)]))
     print(_compared(json.loads(file.read_text(encoding="utf-8"))["frames"], boxes))
     print(f"wrote {args.out / 'overlay.mp4'}, {file}")
     return 0
 
 
 def _compared(frames: list[dict[str, Any]], boxes: NDArray[np.float64]) -> str:
-    """One line: the results in ``frames``, of track.json, against the true boxes [N, 4]."""
+    """Return one line: the results in ``frames``, of track.json, against the true boxes [N, 4]."""
     truth = [Box(*row) if np.isfinite(row).all() else None for row in boxes[: len(frames)]]
     known = list(zip(frames, truth, strict=True))[1:]
     overlaps = [iou(Box(*one["box"]), box) if one["box"] else 0.0 for one, box in known if box is not None]

@@ -22,7 +22,7 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.images.camera import open_source
 from efftam_ros.package_files import PROFILE_VARIABLES, package_file
 from efftam_ros.tools.common.clip_sender import ClipSender
-from efftam_ros.tools.common.options import tell
+from efftam_ros.tools.common.options import report
 from efftam_ros.tools.common.page import show_in_browser
 
 # Names of their own: a tracker that runs on this computer is not disturbed.
@@ -53,13 +53,13 @@ class Nodes:
 
     def start(self, name: str, *parameters: str) -> IO[str]:
         """Start a node with parameters NAME:=VALUE; returns its standard output."""
-        words = [sys.executable, "-c", RUN.format(module=MODULES[name], name=name), "--ros-args"]
-        words += ["-r", f"__ns:={NAMESPACE}", "--log-level", "warn"]
+        command = [sys.executable, "-c", RUN.format(module=MODULES[name], name=name), "--ros-args"]
+        command += ["-r", f"__ns:={NAMESPACE}", "--log-level", "warn"]
         for parameter in parameters:
-            words += ["-p", parameter]
+            command += ["-p", parameter]
         # A session of its own: Ctrl-C reaches this command, which ends the nodes in order.
         process = subprocess.Popen(
-            words, stdout=subprocess.PIPE, text=True, env=self._environment, start_new_session=True
+            command, stdout=subprocess.PIPE, text=True, env=self._environment, start_new_session=True
         )
         self._running[name] = process
         assert process.stdout is not None
@@ -71,7 +71,7 @@ class Nodes:
             for name, process in self._running.items():
                 if process.poll() is not None:
                     raise InputError(
-                        f"{name} has ended with code {process.returncode}; its last lines above say why"
+                        f"{name} has ended with code {process.returncode}; see its last lines above"
                     )
             time.sleep(0.2)
 
@@ -143,7 +143,7 @@ def _announce(output: IO[str], health: _Health, point: str) -> None:
     print(line, end="", file=sys.stderr, flush=True)
     threading.Thread(target=_pass_on, args=(output,), daemon=True).start()
     shown = " in the browser" if show_in_browser(first) else ""
-    tell(
+    report(
         f"demo: the page opens{shown} with a car in a dashed box: press Follow. Then the car drives off, one"
         " that looks the same passes it, and a bridge hides it. Ctrl-C ends everything."
     )
@@ -155,7 +155,7 @@ def _pass_on(output: IO[str]) -> None:
 
 
 class _Health:
-    """What the page's server says of the chain. ``url``: "" until it is known."""
+    """The page's server's status of the chain. ``url``: "" until it is known."""
 
     url = ""
 
@@ -170,7 +170,7 @@ class _Health:
 
 
 def _point(clip: Path, box: Box) -> str:
-    """The part of the page's address that names a point, as shares of the image."""
+    """Return the part of the page's address that names a point, as shares of the image."""
     source = open_source(clip / "video.mp4")
     return f"point={box.cx / source.width:.3f},{box.cy / source.height:.3f}"
 

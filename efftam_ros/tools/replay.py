@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.config import MOST_TARGETS
+from efftam_ros.core.config import MAX_TARGETS
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.targets import NEXT_FREE, STEERED, TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt, Track, TrackState
@@ -80,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rectified",
         action="store_true",
         help="images are rectified: use P, not K and D"
-        " (default: where the topic's name says so, as image_rect)",
+        " (default: where the topic's name shows it, as image_rect)",
     )
     files.add_argument("--namespace", default="", metavar="NS", help="namespace of the result topics")
     add_rerun_argument(files)
@@ -102,8 +102,8 @@ def run(args: argparse.Namespace) -> int:
             raise InputError(f"no target: {args.bag} holds no {bags.SELECTION_TYPE}; give --box X,Y,W,H")
         is_one = all(selection.message.target_id == STEERED for selection in selections)
         # Each target costs memory; how many a recorded selection asks for is known only as it comes.
-        wanted = len(by_target(args.box, args.point)) if drawn else 1 if is_one else MOST_TARGETS
-        pipeline = open_pipeline(options.pipeline_config(args, min(wanted, MOST_TARGETS)))
+        wanted = len(by_target(args.box, args.point)) if drawn else 1 if is_one else MAX_TARGETS
+        pipeline = open_pipeline(options.pipeline_config(args, min(wanted, MAX_TARGETS)))
         stack.callback(pipeline.close)
         writer = stack.enter_context(bags.writing(args.out, args.storage))
         replay = Replay(
@@ -252,7 +252,7 @@ class Replay:
         self._stamps = StampGuard()
         self._selected: dict[int, Selected] = defaultdict(Selected)
         self.tracked = self.unused = self._applied = self._refused = 0
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._skipped: dict[str, tuple[str, int]] = {}  # first and count of refusals that differ in numbers
         self._states: Counter[str] = Counter()
 
@@ -286,7 +286,7 @@ class Replay:
             self._recording.write(to_bgr(image), answers)
 
     def _follow(self, frame: Frame, selections: list[RecordedSelection]) -> Answers:
-        """The answer of each target in order of id."""
+        """Return the answer of each target in order of id."""
         size, found = (frame.image.width, frame.image.height), Answers()
         masked = self._results.with_masks or self._recording is not None
         if self._first is not None:  # given on the command line: an error ends the command
@@ -329,14 +329,14 @@ class Replay:
             self._applied += 1
 
     def _named(self, asked: int) -> int:
-        """The id that a selection or CLEAR means: with `STEERED` the steered or only target's."""
+        """Return the id that a selection or CLEAR means: with `STEERED` the steered or only target's."""
         ids, steered = self._targets.ids, self._targets.steered
         if asked != STEERED or (steered is None and len(ids) != 1):
             return asked
         return ids[0] if steered is None else steered
 
     def _selections_for(self, stamp: int, image: RecordedImage) -> list[RecordedSelection]:
-        """The newest selection of each target for this image; older and outdated ones are dropped."""
+        """Return the newest selection of each target for this image; older and outdated ones are dropped."""
         named = [s for s in self._waiting if not _is_clear(s) and _names(s, stamp, image)]
         fresh: dict[Any, RecordedSelection] = {}
         for number, selection in enumerate(named):
@@ -382,8 +382,8 @@ class Replay:
             return None
 
     def _warn_once(self, line: str) -> None:
-        if line not in self._told:
-            self._told.add(line)
+        if line not in self._reported:
+            self._reported.add(line)
             _warn(line)
 
     def _refuse(self, selection: RecordedSelection, reason: str) -> None:

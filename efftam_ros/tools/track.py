@@ -27,6 +27,7 @@ from efftam_ros.images.camera import open_source
 from efftam_ros.images.levels import few_levels
 from efftam_ros.images.overlay import draw_overlay
 from efftam_ros.images.source import NS, VideoFrame, VideoSource
+from efftam_ros.messages.fields import reason_fields
 from efftam_ros.messages.reports import VideoProgress
 from efftam_ros.runtime.opening import open_pipeline, open_targets
 from efftam_ros.tools.common import options
@@ -80,9 +81,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    source = open_source(args.video, args.fps, args.range, args.track, options.tell)
+    source = open_source(args.video, args.fps, args.range, args.track, options.report)
     if source.note:
-        options.tell(f"{source.name}: {source.note}")
+        options.report(f"{source.name}: {source.note}")
     if args.start < 0 or (args.frames is not None and args.frames < 1):
         raise InputError(f"--start is {args.start}, --frames {args.frames}; they must be at least 0 and 1")
     prompts = read_prompts(args.box, args.point, args.mask, source.width, source.height)
@@ -109,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
             with open_page(args.address, args.port, args.token or "", over) as served:
                 print(served.announcement, file=sys.stderr, flush=True)
                 if show_in_browser(served.urls[0]):
-                    options.tell("no target was given: draw it on the page that opens in the browser")
+                    options.report("no target was given: draw it on the page that opens in the browser")
                 run_.follow(args, served.page)
             if not files:
                 print(kept, file=sys.stderr)
@@ -125,7 +126,7 @@ def run(args: argparse.Namespace) -> int:
                 positions.write(args.ground_track)
             print(run_.summary(), file=sys.stderr if str(args.json) == "-" else sys.stdout)
     for hint in run_.hints():
-        options.tell(hint)
+        options.report(hint)
     return EXIT_LOST if run_.hints() else 0
 
 
@@ -196,7 +197,7 @@ class _Run:
             )
 
     def _progress(self, frame: VideoFrame) -> VideoProgress | None:
-        """None where there is no end, as for a camera: its pictures have an age instead."""
+        """Return None where there is no end, as for a camera: its pictures have an age instead."""
         count = self._source.count
         return None if count is None else VideoProgress(frame.index, count, frame.stamp_ns / NS)
 
@@ -211,11 +212,11 @@ class _Run:
             for stage, seconds in track.stage_seconds.items():
                 self._spent[stage] += seconds
         if prompts and (few := few_levels(image)):
-            options.tell(f"{self._source.name}: {few}")
+            options.report(f"{self._source.name}: {few}")
         for target_id in prompts:
             track, _ = answers[target_id]
             if track.reason:  # the selection is weak
-                options.tell(f"{self._source.name}: target {target_id}: {track.reason}")
+                options.report(f"{self._source.name}: target {target_id}: {track.reason}")
         self._causes |= {target_id: cause_of(frame.bgr, prompt) for target_id, prompt in prompts.items()}
         tracks = {target_id: track for target_id, (track, _) in answers.items()}
         self.tracks.append((frame.index, tracks))
@@ -223,7 +224,7 @@ class _Run:
         return answers
 
     def hints(self) -> list[str]:
-        """A line for each target that was lost before it was ever tracked: how soon, and what to draw
+        """Return a line for each target that was lost before it was ever tracked: how soon, and what to draw
         instead."""
         lines = []
         for target_id, cause in self._causes.items():
@@ -236,8 +237,8 @@ class _Run:
         return lines
 
     def report(self, backend: str, file: Path) -> dict[str, Any]:
-        """The report that --json writes to ``file``, with the video's path from there, so that both can be
-        moved together."""
+        """Return the report that --json writes to ``file``, with the video's path from there, so that both
+        can be moved together."""
         source = self._source
         video = source.name
         if source.path.exists() and str(file) != "-":
@@ -258,8 +259,8 @@ class _Run:
         }
 
     def summary(self) -> str:
-        """One line: number of frames, time per stage, states. A stage that few frames have, as the search,
-        counts for all."""
+        """Return one line: number of frames, time per stage, states. A stage that few frames have, as the
+        search, counts for all."""
         mean_ms = {name: 1e3 * seconds / len(self.tracks) for name, seconds in self._spent.items()}
         whole = mean_ms.pop("frame")
         stages = ", ".join(f"{name} {ms:.1f}" for name, ms in mean_ms.items())
@@ -269,15 +270,15 @@ class _Run:
 
 
 def _name(video: Path) -> str:
-    """A video's name for the viewer; in data sets the folder tells which it is."""
+    """Return a video's name for the viewer; in data sets the folder names it."""
     return "/".join(video.resolve().parts[-2:])
 
 
 def frame_record(
     index: int, tracks: Mapping[int, Track], places: Mapping[int, dict[str, Any]] | None = None
 ) -> dict[str, Any]:
-    """One frame of the JSON; unknown numbers are null. ``tracks``: by id; the frame's own fields are those of
-    the first. ``places``: positions on the ground, by id, where they are asked for.
+    """Return one frame of the JSON; unknown numbers are null. ``tracks``: by id; the frame's own fields are
+    those of the first. ``places``: positions on the ground, by id, where they are asked for.
 
     ``stamp_ns`` is text, because programs that read numbers as floats would lose digits.
     """
@@ -301,7 +302,7 @@ def frame_record(
 def _track_record(track: Track) -> dict[str, Any]:
     return {
         "state": track.state.name,
-        "reason": track.reason,
+        **reason_fields(track.reason),
         "box": None if track.box is None else _finite(track.box.xywh()),
         "measured": track.measured,
         "presence": track.presence,

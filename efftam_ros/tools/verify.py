@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def worst_by_stage(agreements: Iterable[Agreement]) -> list[Deviation]:
-    """The largest deviation of each stage's outputs, in order of the stages."""
+    """Return the largest deviation of each stage's outputs, in order of the stages."""
     worst: dict[tuple[str, str], Deviation] = {}
     for agreement in agreements:
         for found in (*agreement.stages, *agreement.flown):

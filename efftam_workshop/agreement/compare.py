@@ -74,8 +74,8 @@ class Chain:
         self.choice = 0
 
     def decode(self, image: NDArray[np.float32], prompt: EncodedPrompt | None) -> Arrays:
-        """The mask decoder's outputs for an image [1,3,S,S] as the network wants it; ``prompt`` starts a new
-        memory, None attends to the memory there is."""
+        """Return the mask decoder's outputs for an image [1,3,S,S] as the network wants it; ``prompt`` starts
+        a new memory, None attends to the memory there is."""
         encoded = self._run("image_encoder", {"image": image})
         if prompt is not None:
             self._memory.clear()
@@ -111,7 +111,7 @@ class Chain:
         return dict(self.results[name])
 
     def _attended(self) -> Arrays:
-        """The first frame in the last row, the others newest first from row 0 (docs/bundle.md)."""
+        """Return the first frame in the last row, the others newest first from row 0 (docs/bundle.md)."""
         layout = self._layout
         latest = [self._memory[0], *reversed(self._memory[1:])]
         rows = [layout.rows - 1, *range(min(len(latest), layout.rows) - 1)]
@@ -121,7 +121,7 @@ class Chain:
 
 
 def prompt_inputs(prompt: EncodedPrompt) -> Arrays:
-    """The prompt encoder's inputs besides the features, by name."""
+    """Return the prompt encoder's inputs besides the features, by name."""
     return {
         "points": prompt.points,
         "labels": prompt.labels,
@@ -165,7 +165,7 @@ class ClipAgreement:
 
 
 def deviations(graph: str, reference: Arrays, results: Arrays, case: str = "") -> list[GraphDeviation]:
-    """Every output of ``results`` against the reference's."""
+    """Return every output of ``results`` against the reference's."""
     found = []
     for output, value in results.items():
         wanted = reference[output]
@@ -179,8 +179,8 @@ def deviations(graph: str, reference: Arrays, results: Arrays, case: str = "") -
 
 
 def compare_graphs(chain: Chain, candidate: Mapping[str, Runner]) -> list[GraphDeviation]:
-    """Every output of every graph that ``candidate`` has, on the inputs that the graph got last in ``chain``,
-    against what the chain made of them."""
+    """Return every output of every graph that ``candidate`` has, on the inputs that the graph got last in
+    ``chain``, against what the chain made of them."""
     found = []
     for name in GRAPHS:
         if name in candidate:
@@ -189,7 +189,7 @@ def compare_graphs(chain: Chain, candidate: Mapping[str, Runner]) -> list[GraphD
 
 
 def seeded_chain(bundle: Bundle, graphs: Mapping[str, Runner]) -> Chain:
-    """A chain that has run three seeded frames, so that every graph has had inputs as in use."""
+    """Return a chain that has run three seeded frames, so that every graph has had inputs as in use."""
     frames = [picture(moving_disc(number)) for number in range(3)]
     *_, (chain,) = run_clip(bundle, [graphs], frames, DISC_BOX)
     return chain
@@ -216,8 +216,8 @@ def compare_clip(
 def run_clip(
     bundle: Bundle, networks: Sequence[Mapping[str, Runner]], frames: Iterable[NDArray[np.uint8]], box: Box
 ) -> Iterator[list[Chain]]:
-    """A chain of each network over the same pictures, as `compare_clip`; yields the chains after each frame.
-    Views and the choice among candidates are the first chain's."""
+    """Yield a chain of each network over the same pictures, as `compare_clip`; yields the chains after each
+    frame. Views and the choice among candidates are the first chain's."""
     spec = bundle.spec
     preprocess = Preprocessor(spec.image_side, bundle.mean, bundle.std)
     crop_policy = make_crop_policy(spec.default_view, spec.image_side, spec.window_factor)

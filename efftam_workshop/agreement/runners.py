@@ -103,6 +103,7 @@ class DeviceRunner:
 
 
 def _output_shape(shape: tuple[int | str, ...], inputs: Mapping[str, NDArray[Any]]) -> tuple[int, ...]:
-    """``t``, the tokens of a prompt, is one more than its points (docs/bundle.md)."""
+    """Return the shape of an output. ``t``, the tokens of a prompt, is one more than its points
+    (docs/bundle.md)."""
     tokens = inputs["points"].shape[1] + 1 if "points" in inputs else 0
     return tuple(axis if isinstance(axis, int) else tokens for axis in shape)

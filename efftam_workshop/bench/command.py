@@ -154,14 +154,14 @@ def _frames(args: argparse.Namespace) -> Frames:
 
 
 def measure_node(args: argparse.Namespace) -> dict[str, Any]:
-    """Of the node that ships, with the network's options."""
+    """Measure the node that ships, with the network's options."""
     missing = [name for name in ("rclpy", "efftam_ros.msg") if importlib.util.find_spec(name) is None]
     if missing:
         remedy = "source .venv/setup.bash or your workspace"
         raise InputError(f"--node needs ROS 2 and the built messages ({missing[0]} is missing); {remedy}")
     given = {"backend": args.backend, "threads": args.threads}
     given |= {} if args.bundle is None else {"bundle": args.bundle.resolve()}
-    parameters = [word for name, value in given.items() for word in ("-p", f"{name}:={value}")]
+    parameters = [argument for name, value in given.items() for argument in ("-p", f"{name}:={value}")]
     node = [sys.executable, "-c", TRACKER, "--ros-args", *parameters, "--log-level", "error"]
     return feed_node(node, args.image, NODE_SECONDS, "--profile", package_file(PROFILE) or "")
 
@@ -169,13 +169,13 @@ def measure_node(args: argparse.Namespace) -> dict[str, Any]:
 def feed_node(
     node: list[str], size: tuple[int, int], seconds: float, *options: object, environment: Any = None
 ) -> dict[str, Any]:
-    """As `bench.latency.feed`, in processes of their own. Raises InputError: the node does not answer."""
+    """Do as `bench.latency.feed`, in processes of their own. Raises InputError: the node does not answer."""
     command = ["-m", "efftam_workshop.bench.latency", "--seconds", seconds, "--size", *size, *options, "--"]
-    words = [sys.executable, *map(str, command), *node]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True)
+    process = [sys.executable, *map(str, command), *node]
+    done = subprocess.run(process, env=environment, capture_output=True, text=True)
     if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
-        raise InputError(f"the node could not be measured: {''.join(said) or 'it said nothing'}")
+        error = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
+        raise InputError(f"the node could not be measured: {''.join(error) or 'no output'}")
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 

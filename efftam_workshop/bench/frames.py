@@ -52,9 +52,9 @@ def timed(
 def measure_stages(
     pipeline: Pipeline, config: TrackerConfig, frames: Frames, count: int
 ) -> dict[str, dict[str, float]]:
-    """``median_ms`` and ``p99_ms`` of each stage, "image to box" and the "whole frame" over ``count`` frames
-    after the warm-up, back to back, and of each crop that the identity network describes.
-    Raises InputError: no more frames than the warm-up takes."""
+    """Measure ``median_ms`` and ``p99_ms`` of each stage, "image to box" and the "whole frame" over ``count``
+    frames after the warm-up, back to back, and of each crop that the identity network describes. Raises
+    InputError: no more frames than the warm-up takes."""
     if hasattr(pipeline, "stage_interval"):  # of a GPU, where times cost time
         pipeline.stage_interval = 1
     host: dict[str, float] = defaultdict(float)
@@ -78,7 +78,7 @@ def measure_stages(
             times[name].append(1e3 * seconds)
         host.clear()
     if not times:
-        raise InputError(f"the first {WARM_UP} frames are a warm-up and there are no more; give more")
+        raise InputError(f"no frame is left to measure after {WARM_UP} frames of warm-up; give more frames")
     if len(crops) > 1:
         times[A_CROP] = crops[1:]  # those of the warm-up too: few frames have one
     return {
@@ -88,7 +88,7 @@ def measure_stages(
 
 
 def _clocked(method: Callable[..., Any], took: Callable[..., None]) -> Callable[..., Any]:
-    """The method; ``took`` gets the time of each call, s, and what it was called with."""
+    """Return the method; ``took`` gets the time of each call, s, and what it was called with."""
 
     @functools.wraps(method)
     def clocked(*given: Any, **named: Any) -> Any:

@@ -34,7 +34,7 @@ def pictures(size: tuple[int, int]) -> list[tuple[NDArray[np.uint8], Box]]:
 
 
 def background(size: tuple[int, int]) -> NDArray[np.uint8]:
-    """The images without the target."""
+    """Return the images without the target."""
     return _ground(size)[0]
 
 
@@ -47,7 +47,7 @@ def endless(size: tuple[int, int]) -> Iterator[tuple[NDArray[np.uint8], int, Box
 
 
 def _ground(size: tuple[int, int]) -> tuple[NDArray[np.uint8], np.random.Generator]:
-    """The background, and the generator that drew it."""
+    """Return the background, and the generator that drew it."""
     width, height = size
     rng = np.random.default_rng(7)
     return _blurred(rng.integers(40, 150, (height, width, 3)), max(width, height) / 300), rng

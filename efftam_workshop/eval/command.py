@@ -85,7 +85,7 @@ Pixels = NDArray[np.uint8]
 
 
 def add_arguments(parser: argparse.ArgumentParser, folders: str = "+") -> None:
-    """``folders``: how many there may be, as ``nargs`` of argparse."""
+    """Add the command's arguments. ``folders``: how many there may be, as ``nargs`` of argparse."""
     parser.add_argument(
         "folders",
         nargs=folders,
@@ -129,7 +129,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def evaluate(args: argparse.Namespace, entries: Entries) -> int:
-    """Run every entry over every sequence, and print and write the scores as `add_arguments` says."""
+    """Run every entry over every sequence, and print and write the scores as `add_arguments` describes."""
     if args.repeats < 1:
         raise InputError(f"--repeats is {args.repeats}; it must be at least 1")
     sequences = [sequence for folder in args.folders for sequence in find_sequences(folder)]
@@ -200,7 +200,8 @@ class EvaluatedTracker(Protocol):
     def answers(
         self, bgr: Pixels, stamp_ns: int, firsts: list[Box] | None, want_mask: bool
     ) -> list[FrameResult]:
-        """The results for a frame, uint8 [H, W, 3]. ``firsts``: boxes to start from, with the first frame."""
+        """Return the results for a frame, uint8 [H, W, 3]. ``firsts``: boxes to start from, with the first
+        frame."""
         ...
 
     def close(self) -> None: ...
@@ -274,8 +275,8 @@ def one_pass(
 
 
 def groups(sequences: Group, together: bool) -> list[list[Sequence]]:
-    """The sequences that are run at once: ``together`` those of one video, else each alone. Raises InputError
-    when those of a video differ in length."""
+    """Return the sequences that are run at once: ``together`` those of one video, else each alone. Raises
+    InputError when those of a video differ in length."""
     by_video: dict[str, list[Sequence]] = {}
     for one in sequences:
         by_video.setdefault(one.video, []).append(one)
@@ -297,7 +298,8 @@ def _recorder(recording: ViewerRecording | None, entry: str, group: Group) -> Re
 
 
 def jittered(box: Box, name: str, repeat: int) -> Box:
-    """The box with each edge moved by up to one px, seeded by sequence and repeat; unchanged for repeat 0.
+    """Return the box with each edge moved by up to one px, seeded by sequence and repeat; unchanged for
+    repeat 0.
 
     No side shrinks by more than half.
     """
@@ -363,7 +365,7 @@ class Passes:
         return 1e3 * float(np.mean([one.seconds_per_frame for one in self._all]))
 
     def rows(self) -> list[list[Cell]]:
-        """One row per sequence, then their mean."""
+        """Return one row per sequence, then their mean."""
         rows = [
             [name, self.of(name).frames, *score_cells(self.of(name), [one.scores for one in passes])]
             for name, passes in self.passes.items()
@@ -372,7 +374,7 @@ class Passes:
         return [*rows, mean] if len(rows) > 1 else rows
 
     def record(self) -> dict[str, Any]:
-        """The scores written by --json; unknown numbers are null."""
+        """Return the scores written by --json; unknown numbers are null."""
         return {
             "name": self.name,
             "ms_per_frame": self.ms_per_frame,
@@ -403,7 +405,7 @@ def score_cells(scores: Scores, repeats: list[Scores]) -> list[Cell]:
 
 
 def own_entries(args: argparse.Namespace) -> Entries:
-    """Every bundle with every policy and view."""
+    """Return every bundle with every policy and view."""
     found: Entries = {}
     bundles = args.bundle or [None]
     for bundle, policy, view in itertools.product(bundles, args.policy, args.view):

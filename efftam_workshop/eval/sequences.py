@@ -27,7 +27,7 @@ FORMATS = "a folder with video.mp4 and boxes.csv, DAVIS or OTB"
 DAVIS_FPS = 24.0
 OTB_FPS = 30.0
 # Of a sequence or a data set.
-MOST_FRAMES = 1_000_000
+MAX_FRAMES = 1_000_000
 MARKS = ("boxes.csv", "JPEGImages", "img")
 # Sequences whose published ground truth covers only a part of the folder of images (1-based, inclusive; the
 # benchmark's own list).
@@ -93,7 +93,7 @@ def find_sequences(folder: str | Path) -> list[Sequence]:
 
 
 def folders_read(folder: Path) -> list[Path]:
-    """The folders whose files `find_sequences` reads: ``folder``, or the sequences in it."""
+    """Return the folders whose files `find_sequences` reads: ``folder``, or the sequences in it."""
 
     def is_read(one: Path) -> bool:
         return any((one / mark).exists() for mark in MARKS) or bool(image_files(one))
@@ -102,7 +102,7 @@ def folders_read(folder: Path) -> list[Path]:
 
 
 def _is_sequence(path: Path) -> bool:
-    """Whether this may be the folder of a sequence; archives of macOS have copies of all names."""
+    """Return whether this may be the folder of a sequence; archives of macOS have copies of all names."""
     return path.is_dir() and path.name != "__MACOSX" and not path.name.startswith("._")
 
 
@@ -171,8 +171,8 @@ def boxes_by_frame(path: Path) -> NDArray[np.float64]:
                 f"{path} has frame {frame} behind {max(found, default='nothing')}; frames count from 0 and"
                 " each may come once"
             )
-        if frame > MOST_FRAMES:
-            raise InputError(f"{path} has frame {frame}; at most {MOST_FRAMES} are read")
+        if frame > MAX_FRAMES:
+            raise InputError(f"{path} has frame {frame}; at most {MAX_FRAMES} are read")
         found[frame] = box
     boxes = np.full((max(found, default=-1) + 1, 4), np.nan)
     for frame, box in found.items():
@@ -181,8 +181,8 @@ def boxes_by_frame(path: Path) -> NDArray[np.float64]:
 
 
 def table_lines(path: Path) -> list[str]:
-    """The lines of a text file in UTF-8 or, with a byte order mark, UTF-16, as spreadsheets write them.
-    Raises InputError where it is neither."""
+    """Return the lines of a text file in UTF-8 or, with a byte order mark, UTF-16, as spreadsheets write
+    them. Raises InputError where it is neither."""
     data = path.read_bytes()
     encoding = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
     try:
@@ -251,11 +251,11 @@ def read_boxes(path: Path) -> NDArray[np.float64]:
     """
     rows = []
     for number, line in enumerate(table_lines(path), start=1):
-        words = [word for word in re.split(r"[,;\s]+", line.strip()) if word]
-        if not words:
+        numbers = [number for number in re.split(r"[,;\s]+", line.strip()) if number]
+        if not numbers:
             continue
         try:
-            row = [float(word) for word in words]
+            row = [float(number) for number in numbers]
         except ValueError:
             row = []
         if len(row) != 4:

@@ -35,7 +35,7 @@ from efftam_workshop.agreement.runners import Arrays, CpuRunner, Runner
 from efftam_workshop.export.fp16.convert import plain_graph
 from efftam_workshop.export.onnx.folding import drop_unused, evaluated, replace
 
-LEAST_FRAMES = 2
+MIN_FRAMES = 2
 METHOD = "extremes, symmetric, weights per channel"
 """How ranges follow from the inputs; part of the hash."""
 
@@ -49,10 +49,10 @@ class CalibrationClip:
     box: Box
 
     def __post_init__(self) -> None:
-        if len(self.frames) < LEAST_FRAMES:
+        if len(self.frames) < MIN_FRAMES:
             raise InputError(
                 f"calibration clip {self.name} has {len(self.frames)} frames, and memory attention first"
-                f" runs in the second; give at least {LEAST_FRAMES}"
+                f" runs in the second; give at least {MIN_FRAMES}"
             )
 
     @cached_property
@@ -66,14 +66,14 @@ class CalibrationClip:
 
 
 def default_clip() -> CalibrationClip:
-    """The seeded clip that engines are compared on."""
+    """Return the seeded clip that engines are compared on."""
     return CalibrationClip("the seeded clip", tuple(seeded_clip()), DISC_BOX)
 
 
 def recorded_inputs(
     bundle: Bundle, runners: Mapping[str, Runner], clip: CalibrationClip, modules: Collection[str]
 ) -> dict[str, list[Arrays]]:
-    """What these modules get in each frame of a chained run; memory attention nothing in the first."""
+    """Return what these modules get in each frame of a chained run; memory attention nothing in the first."""
     found: dict[str, list[Arrays]] = {name: [] for name in modules}
     for number, (chain,) in enumerate(run_clip(bundle, [runners], clip.frames, clip.box)):
         for name in modules:
@@ -83,8 +83,8 @@ def recorded_inputs(
 
 
 def dynamic_inputs(samples: Sequence[Arrays]) -> list[Arrays]:
-    """Inputs of `ATTENTION` as inputs of the dynamic form of memory attention, which the CPU runs: without
-    the places that nothing was laid into."""
+    """Convert inputs of `ATTENTION` to those of the dynamic form of memory attention, which the CPU runs:
+    without the unused memory slots."""
     found = []
     for sample in samples:
         rows = np.flatnonzero(sample["maps"].any(axis=(1, 2)))
@@ -113,7 +113,7 @@ def quantizable(model: onnx.ModelProto) -> list[str]:
 
 
 def quantize(model: onnx.ModelProto, samples: Sequence[Inputs]) -> onnx.ModelProto:
-    """The graph with Q/DQ pairs before the products that `quantizable` names, all tensors FP32.
+    """Return the graph with Q/DQ pairs before the products that `quantizable` names, all tensors FP32.
 
     ``samples``: inputs of the graph as in use; activations beyond their extremes saturate. ``model``: FP32,
     with its weights loaded; not modified. Raises InputError without samples, or where there is nothing to
@@ -154,8 +154,8 @@ def _constant_products(folded: onnx.ModelProto) -> list[str]:
 
 
 def with_folded_weights(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy in which what is computed from weights alone is a weight: exported graphs transpose, slice and
-    join weights that several graphs share."""
+    """Return a copy in which everything computed from weights alone is a weight: exported graphs transpose,
+    slice and join weights that several graphs share."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     graph = copy.graph

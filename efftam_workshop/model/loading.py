@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from onnx import numpy_helper
 from torch import Tensor
 
 from efftam_ros.core.errors import InputError, shown
+from efftam_ros.core.types import BoxHead
 from efftam_workshop.model.common.network import Network
 from efftam_workshop.model.compact.network import SPEC, CompactTAM
 from efftam_workshop.model.efficienttam.configurations import CONFIGURATIONS
@@ -27,7 +29,7 @@ TABLE_INSTEAD = {"image_encoder.trunk.pos_embed": "image_encoder.trunk.position"
 
 
 def untrained(name: str) -> Network:
-    """The network of this name, in evaluation mode. Raises InputError listing the names."""
+    """Return the network of this name, in evaluation mode. Raises InputError listing the names."""
     if name == SPEC.name:
         return CompactTAM().eval()
     if name not in CONFIGURATIONS:
@@ -47,6 +49,8 @@ def load_bundle_network(folder: str | Path) -> Network:
     folder = Path(folder)
     manifest = json.loads((folder / "bundle.json").read_text(encoding="utf-8"))
     network = untrained(manifest["name"])
+    if "box_head" in manifest:
+        network.spec = replace(network.spec, box_head=BoxHead(**manifest["box_head"]))
     stored = initialisers(folder / graph["file"] for graph in manifest["graphs"].values())
     state = network.state_dict()
     for name in state.keys() - UNUSED - TABLE_INSTEAD.keys():
@@ -59,8 +63,8 @@ def load_bundle_network(folder: str | Path) -> Network:
 
 
 def load_checkpoint(path: str | Path, name: str) -> Network:
-    """The network of this name with the weights of a file ``{"model": state_dict}``, official or of training,
-    on the CPU in evaluation mode.
+    """Return the network of this name with the weights of a file ``{"model": state_dict}``, official or of
+    training, on the CPU in evaluation mode.
 
     A checkpoint does not contain its image side or pooling, so the caller must give the name (official files
     are named after their configuration). Raises InputError when the file is not a checkpoint or does not fit
@@ -99,7 +103,7 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
 
 
 def initialisers(paths: Iterable[Path]) -> dict[str, Tensor]:
-    """All initialisers of these graphs by name; float16 is converted to float32."""
+    """Return all initialisers of these graphs by name; float16 is converted to float32."""
     stored: dict[str, Tensor] = {}
     for path in paths:
         for tensor in onnx.load(path).graph.initializer:

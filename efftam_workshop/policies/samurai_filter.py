@@ -54,8 +54,8 @@ def measurement(edges: Array) -> Array:
 
 
 def reference_iou(predicted: Array, candidate: Array) -> float:
-    """The reference's IoU: 0 for the all-zero box and for a zero union; a negative predicted height is not
-    caught."""
+    """Return the reference's IoU: 0 for the all-zero box and for a zero union; a negative predicted height is
+    not caught."""
     w = max(0.0, min(predicted[2], candidate[2]) - max(predicted[0], candidate[0]))
     h = max(0.0, min(predicted[3], candidate[3]) - max(predicted[1], candidate[1]))
     union = (
@@ -105,7 +105,7 @@ class ReferenceSelector:
         self.stable = 0
 
     def choose(self, edges: Array, ious: Array, presence_logit: float) -> ReferenceChoice:
-        """``edges`` [3, 4] network px, zeros where a mask is empty; ``ious`` [3]."""
+        """Choose a candidate. ``edges`` [3, 4] network px, zeros where a mask is empty; ``ious`` [3]."""
         c = self.config
         if not presence_logit > c.min_presence_logit:
             edges = np.zeros_like(edges)

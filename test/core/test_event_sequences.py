@@ -24,6 +24,7 @@ from support.scripted_target import candidates
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.reasons import Reason
 from efftam_ros.core.targets import Step, TargetSet
 from efftam_ros.core.types import CameraMotion, Candidates, FoundPoints, Frame, Image, PipelineSpec, Prompt
 from efftam_ros.core.types import TrackState as State
@@ -178,7 +179,7 @@ class World:
         assert (mask is not None) == track.measured or not track.processed
         motion = motion and replace(motion, stamp_ns=motion.stamp_ns - self.zero_ns)
         since_ns = track.stamp_ns - self.zero_ns
-        reason = track.reason.replace(str(track.stamp_ns), str(since_ns))
+        reason = Reason(track.reason.code, track.reason.replace(str(track.stamp_ns), str(since_ns)))
         told = replace(track, stamp_ns=since_ns, motion=motion, reason=reason, stage_seconds={})
         return f"{step.target_id} {told}" + (
             "" if mask is None else f" {mask.any(axis=1).argmax(), mask.any(axis=0).argmax()}"

@@ -13,7 +13,7 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.core.policies.drawn_box import (
     CONTINUED,
     EXTENT_FRAMES,
-    LARGEST_PX,
+    MAX_PX,
     MOST,
     RELATED_FRAMES,
     DrawnExtent,
@@ -119,7 +119,7 @@ def continued(*frames: Candidates, is_entering: bool = False) -> PromptedExtent:
 def shown(extent: TargetExtent, found: Candidates) -> int:
     """The candidate that is published where the filter has the followed one's box."""
     middle = found.box(MIDDLE)
-    number, box = extent.shown(found, MIDDLE, middle, middle)
+    number, box = extent.shown(found, MIDDLE, middle, middle, SIZE)
     assert box == found.box(number)
     return number
 
@@ -186,7 +186,7 @@ def test_the_motions_extent_is_right_while_the_filter_still_has_the_prompted_one
     estimated = Motion(0, Box.from_centre(310, 300, 80, 40), (0.0, 0.0), np.eye(4))
     for _ in range(RELATED_FRAMES):
         frame = nested(50, 60, 96)
-        extent.shown(frame, MIDDLE, frame.box(MIDDLE), estimated.box)
+        extent.shown(frame, MIDDLE, frame.box(MIDDLE), estimated.box, SIZE)
     assert extent.grown_motion(estimated).box.xywh() == pytest.approx(nested(96).box(0).xywh())
 
 
@@ -200,20 +200,20 @@ def test_once_the_followed_mask_is_published_so_is_its_motion():
 @pytest.mark.parametrize(
     ("drawn", "prompted", "kind"),
     [
-        (Box(100, 100, LARGEST_PX, LARGEST_PX), PROMPTED, PromptedExtent),
-        (Box(100, 100, LARGEST_PX - 1, LARGEST_PX), PROMPTED, DrawnExtent),
+        (Box(100, 100, MAX_PX, MAX_PX), PROMPTED, PromptedExtent),
+        (Box(100, 100, MAX_PX - 1, MAX_PX), PROMPTED, DrawnExtent),
         (None, PROMPTED, TargetExtent),
         (Box(100, 100, 60, 60), None, TargetExtent),
     ],
 )
 def test_a_box_drawn_around_a_larger_target_is_continued(drawn, prompted, kind):
-    assert isinstance(make_extent(drawn, prompted, SIZE), kind)
+    assert isinstance(make_extent(None, drawn, prompted, SIZE), kind)
 
 
 def test_a_target_drawn_at_the_images_border_may_be_coming_in():
     frame = nested(97, 130, 160)
     for x, best in ((0, MIDDLE), (200, 0)):
-        extent = make_extent(Box(x, 300, 100, 40), PROMPTED, SIZE)
+        extent = make_extent(None, Box(x, 300, 100, 40), PROMPTED, SIZE)
         extent.add(frame, MIDDLE)
         assert shown(extent, frame) == best
 

@@ -14,6 +14,7 @@ from support.scripted_target import one_target
 
 from efftam_ros.core.gallery import ASKED_NS, DOUBT_NS, LEAST, MOST, SAME, SURE, Gallery, Looks
 from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.reasons import ReasonCode
 from efftam_ros.core.types import Candidates, Frame, Image, PipelineSpec, Prompt, Track, TrackState
 from simulation.null_pipeline import certain_candidate
 
@@ -240,6 +241,7 @@ def test_what_stops_being_like_the_target_is_given_up_with_both_figures_in_the_r
     tracks, _, _ = run(lambda i: USUAL if i < 30 else UNLIKE)
     assert tracks[29].state is TrackState.TRACKING
     given_up = next(track for track in tracks[30:] if track.state is TrackState.LOST)
+    assert given_up.reason.code is ReasonCode.CHANGED
     assert f"({UNLIKE:.2f} of " in given_up.reason
     assert given_up.likeness == pytest.approx(UNLIKE)
     assert not given_up.measured
@@ -251,7 +253,7 @@ def test_what_stops_being_like_the_target_is_given_up_with_both_figures_in_the_r
 def test_no_usual_likeness_is_told_of_a_target_that_was_never_like_its_selection():
     tracks, _, _ = run(lambda i: (LEAST + SURE) / 2 if i < 20 else UNLIKE - 0.5, first=(LEAST + SURE) / 2)
     given_up = next(track for track in tracks if track.state is TrackState.LOST)
-    assert given_up.reason == f"no longer like what was selected ({UNLIKE - 0.5:.2f})"
+    assert given_up.reason == ReasonCode.CHANGED.reason(likeness=f"{UNLIKE - 0.5:.2f}")
 
 
 def test_what_was_remembered_since_the_last_look_that_was_like_the_target_is_forgotten():

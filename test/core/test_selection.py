@@ -13,6 +13,7 @@ from support.scripted_target import OneTarget, candidates, one_target
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.crop import window_inside
 from efftam_ros.core.geometry import Box, View, iou
+from efftam_ros.core.reasons import ReasonCode
 from efftam_ros.core.selection import is_cut, whole
 from efftam_ros.core.types import Candidates, Frame, Image, PipelineSpec, Prompt, TrackState
 from efftam_ros.runtime.backends import PipelineConfig
@@ -131,27 +132,26 @@ LEFT_PART = Box(0, 200, 100, 300)
 @pytest.mark.parametrize(
     ("drawn", "mask", "sure", "as_point", "doubt"),
     [
-        (ANIMAL.moved(9, 0), ANIMAL, 0.6, HALF, "hold one object"),
-        (ANIMAL.moved(9, 0), ANIMAL, 0.9, ANIMAL, ""),
-        (Box(-300, 200, 400, 300), LEFT_PART, 0.9, LEFT_PART, ""),  # mostly outside the image
+        (ANIMAL.moved(9, 0), ANIMAL, 0.6, HALF, ReasonCode.UNCLEAR_BOX),
+        (ANIMAL.moved(9, 0), ANIMAL, 0.9, ANIMAL, ReasonCode.NONE),
+        (Box(-300, 200, 400, 300), LEFT_PART, 0.9, LEFT_PART, ReasonCode.NONE),  # mostly outside the image
         (
             Box.from_centre(640, 360, 700, 700),
             ANIMAL,
             0.98,
             Box.from_centre(640, 360, 600, 600),
-            "only a part",
+            ReasonCode.PART_OF_BOX,
         ),
     ],
 )
-def test_a_box_whose_centre_marks_something_else_or_that_holds_more_is_said_to_be_weak(
+def test_a_box_whose_centre_marks_something_else_or_that_holds_more_is_reported_as_weak(
     drawn, mask, sure, as_point, doubt
 ):
     """Then the mask, not the box, shows what the target looks like."""
     answers, looks = iter([answer((as_point, 0.5)), answer((mask, sure))]), ScriptedLooks(lambda box: 1.0)
     track, _ = select(lambda index, view: next(answers), Prompt(box=drawn), looks)
     assert track.measured
-    assert doubt in track.reason
-    assert bool(doubt) == bool(track.reason)
+    assert track.reason.code is doubt
     assert looks.asked[0].edges() == pytest.approx((mask if doubt else drawn.clipped(*SIZE)).edges())
 
 

@@ -34,7 +34,7 @@ LAYOUT = {"Reshape", "Unsqueeze", "Squeeze", "Flatten"}
         ("prompt_encoder", 65),
         ("memory_attention", 90),
         ("memory_attention_fixed", 91),
-        ("mask_decoder", 155),
+        ("mask_decoder", 188),
         ("memory_encoder", 43),
     ],
 )

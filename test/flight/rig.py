@@ -26,6 +26,7 @@ from efftam_flight.values import (
     VehicleSample,
 )
 from efftam_ros.core.geometry import Box
+from efftam_ros.core.reasons import Reason
 from efftam_ros.core.types import TrackState
 from efftam_ros.messages.bearing import CameraModel, Intrinsics
 from efftam_ros.messages.fields import Outcome
@@ -66,7 +67,7 @@ class GimbalLog:
         self.samples: list[AttitudeSample] = []
         self.headings: list[VehicleSample] = []
         self.controls: list[Control] = []
-        self.reasons: list[str] = []
+        self.reasons: list[Reason] = []
         self.alive: list[bool] = []
         self.limits_seen: list[GimbalLimits] = []
 
@@ -80,7 +81,7 @@ class GimbalLog:
         if self._control is not None:
             self._control.on_vehicle(sample)
 
-    def control(self, control: Control, reason: str) -> None:
+    def control(self, control: Control, reason: Reason) -> None:
         self.controls.append(control)
         self.reasons.append(reason)
         if self._control is not None:

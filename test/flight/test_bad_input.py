@@ -294,11 +294,11 @@ def test_a_command_for_the_other_of_two_gimbals_does_not_end_steering():
         rig.station.command(1000, math.nan, math.nan, 0.0, 10.0, 0.0, 0.0, number, target=(1, 0))
         rig.run(0.5)
     rig.run(3)
-    assert rig.said("taken by") == 0
+    assert rig.said("took control") == 0
     assert loop.figures(after_s=rig.time.t - 3.0)[0] < 2.0
     rig.station.command(1000, math.nan, math.nan, 0.0, 10.0, 0.0, 0.0, 1.0, target=(1, 0))
     rig.run(0.5)
-    assert rig.said("taken by 255/190 (command 1000)") == 1
+    assert rig.said("255/190 (command 1000) took control") == 1
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_a_message_that_was_held_up_does_not_look_young():
 
 
 def test_an_unheard_clock_has_no_time():
-    with pytest.raises(ValueError, match="nothing was heard"):
+    with pytest.raises(ValueError, match="no time of this clock"):
         ClockMap().to_theirs(1.0)
 
 
@@ -130,9 +130,9 @@ def test_an_autopilot_that_is_back_by_heartbeats_alone_is_heard_anew_once():
     link = AutopilotLink((1, 100), 1, SimpleNamespace(send=lambda *message: None))
     heartbeat = mav.MAVLink_heartbeat_message(2, mav.MAV_AUTOPILOT_PX4, 0, 0, 0, 3)
     for t in np.arange(0.0, 2.0, 0.1).tolist():
-        assert link.hear("udp", heartbeat, t) is (t == 0.0)
+        assert link.receive("udp", heartbeat, t) is (t == 0.0)
         link.time("ATTITUDE", 10.0 + t, Instant(0, t))
-    assert [link.hear("udp", heartbeat, t) for t in (4.0, 4.3, 5.0, 6.0)] == [True, False, False, False]
+    assert [link.receive("udp", heartbeat, t) for t in (4.0, 4.3, 5.0, 6.0)] == [True, False, False, False]
 
 
 def test_an_autopilot_is_heard_by_the_link_of_its_first_heartbeat_until_that_is_silent():
@@ -146,7 +146,7 @@ def test_an_autopilot_is_heard_by_the_link_of_its_first_heartbeat_until_that_is_
         ("serial", heartbeat, 3.1, True, "serial"),
     ):
         assert link.falls_silent(now_s) is (now_s == 3.1)
-        assert (link.hear(name, message, now_s), link.link) == (is_anew, heard_by)
+        assert (link.receive(name, message, now_s), link.link) == (is_anew, heard_by)
 
 
 def test_another_rate_is_asked_for_at_once_and_the_same_not_again():
@@ -171,7 +171,7 @@ def test_messages_that_stay_rare_are_complained_of_once_each_time(periods, compl
         if period == "restart":
             wanted.restart()
         for _ in range(10 if period == "well" else 9):
-            wanted.heard(1, 30)
+            wanted.received(1, 30)
         asks, complained = wanted.due(2.0 * number)
         assert bool(asks) is (period != "well")
         told += complained

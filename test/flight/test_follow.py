@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from flight.rig import EPOCH_NS, Desk, GimbalLog, Peer, Time
+from support.reasons import because
 
 from efftam_flight.angles import from_angles
 from efftam_flight.bridge_config import BridgeConfig
@@ -19,7 +20,7 @@ from efftam_flight.position.poses import PlaceSample
 from efftam_flight.values import NS
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import TrackState
-from efftam_ros.messages.positions import Cause, HeightSource, PositionReport
+from efftam_ros.messages.positions import HeightSource, PositionReport
 from simulation.autopilots.following import (
     FOLLOWS,
     LOITER,
@@ -57,7 +58,6 @@ class Scene:
             measured=True,
             age_s=0.0,
             valid=True,
-            cause=Cause.NO_CAUSE,
             latitude=47.4,
             longitude=8.55,
             altitude=431.0,
@@ -165,7 +165,7 @@ def test_a_target_that_hardly_moves_has_no_attitude():
 @pytest.mark.parametrize(
     ("changes", "config"),
     [
-        ({"valid": False, "cause": Cause.NEAR_HORIZON, "reason": "near"}, {}),
+        ({"valid": False, "reason": because("near")}, {}),
         ({"latitude": math.nan}, {}),
         ({"covariance": tuple(13.0 * SPREAD)}, {}),  # sqrt(26) m
         ({"covariance": tuple(2.0 * SPREAD)}, {"follow_accuracy": 1.9}),

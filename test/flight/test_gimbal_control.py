@@ -12,6 +12,7 @@ import pytest
 from flight.rig import seen_at
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.reasons import because
 
 from efftam_flight.angles import wrapped
 from efftam_flight.control_config import ControlConfig, GimbalCommand, Instant, Law, Phase
@@ -27,6 +28,7 @@ from efftam_flight.values import (
     VehicleSample,
     YawFrame,
 )
+from efftam_ros.core.reasons import ReasonCode
 from efftam_ros.core.types import TrackState
 from efftam_ros.messages.bearing import CameraModel, Intrinsics
 from efftam_ros.messages.reports import MotionReport
@@ -111,22 +113,34 @@ def assert_stops(made: Bench, phase: Phase = Phase.HOLDING) -> GimbalCommand:
 
 
 ENDS = {
-    "switched off": (lambda made: made.control.set_enabled(False), Phase.OFF, ""),
-    "lost": (lambda made: made.given(state=TrackState.LOST), Phase.HOLDING, "lost"),
-    "no target": (lambda made: made.given(state=TrackState.IDLE), Phase.WAITING, "no target"),
-    "not valid": (lambda made: made.given(valid=False, reason="no image"), Phase.HOLDING, "no image"),
-    "not valid without a word": (lambda made: made.given(valid=False), Phase.HOLDING, "not valid"),
-    "no bearing": (lambda made: made.given(has_bearing=False), Phase.HOLDING, "calibration"),
+    "switched off": (lambda made: made.control.set_enabled(False), Phase.OFF, ReasonCode.NONE),
+    "lost": (lambda made: made.given(state=TrackState.LOST), Phase.HOLDING, ReasonCode.LOST),
+    "no target": (lambda made: made.given(state=TrackState.IDLE), Phase.WAITING, ReasonCode.NO_TARGET),
+    "not valid": (
+        lambda made: made.given(valid=False, reason=because("no image")),
+        Phase.HOLDING,
+        ReasonCode.OTHER,
+    ),
+    "not valid without a reason": (lambda made: made.given(valid=False), Phase.HOLDING, ReasonCode.NOT_VALID),
+    "no bearing": (lambda made: made.given(has_bearing=False), Phase.HOLDING, ReasonCode.NO_CALIBRATION),
     "uncalibrated": (
         lambda made: made.control.on_camera(CameraModel(None, 1280, 720)),
-        *(Phase.HOLDING, "calibration"),
+        *(Phase.HOLDING, ReasonCode.NO_CALIBRATION),
     ),
-    "gimbal silent": (lambda made: made.control.on_gimbal_alive(False), Phase.HOLDING, "silent"),
-    "old image repeated": (lambda made: setattr(made, "latency_s", 0.7), Phase.HOLDING, "0.70 s old"),
+    "gimbal silent": (
+        lambda made: made.control.on_gimbal_alive(False),
+        Phase.HOLDING,
+        ReasonCode.GIMBAL_SILENT,
+    ),
+    "old image repeated": (
+        lambda made: setattr(made, "latency_s", 0.7),
+        Phase.HOLDING,
+        ReasonCode.ANSWER_OLD,
+    ),
     "image from ahead": (
         lambda made: setattr(made, "latency_s", -0.5),
         Phase.HOLDING,
-        "0.50 s in the future",
+        ReasonCode.IMAGE_IN_FUTURE,
     ),
 }
 
@@ -136,7 +150,7 @@ def test_each_end_in_motion_sends_zeros_for_a_second_and_says_why(end):
     act, phase, why = ENDS[end]
     made = following()
     act(made)
-    assert why in assert_stops(made, phase).reason
+    assert assert_stops(made, phase).reason.code is why
 
 
 @pytest.mark.parametrize("late_s", [0.3, 5.0])
@@ -200,7 +214,7 @@ def test_who_may_steer_after_what(events, phase, word):
         elif event in ("dead", "alive"):
             permission.gimbal_alive = event == "alive"
         elif not event.isdecimal():
-            permission.on_control(Control(event), word)
+            permission.on_control(Control(event), because(word))
         for _ in range(int(event) if event.isdecimal() else 0):
             now_s += 1.0
             permission.wait(now_s)

@@ -15,8 +15,9 @@ from efftam_flight.position.geodesy import GeoPoint, LocalFrame
 from efftam_flight.position.ground_filter import GroundFilter, Height, Ray, normalised_error
 from efftam_flight.position.poses import LocalPoses, LocalSample, PlaceSample, VehiclePoses
 from efftam_flight.values import NS, AttitudeSample, VehicleSample, YawFrame
+from efftam_ros.core.reasons import ReasonCode
 from efftam_ros.core.types import TrackState
-from efftam_ros.messages.positions import Cause, HeightSource
+from efftam_ros.messages.positions import HeightSource
 from efftam_ros.messages.reports import MotionReport
 from simulation.position import DEPRESSIONS_DEG, HEIGHTS_M, Flight, measure
 
@@ -73,7 +74,7 @@ def test_a_target_on_the_axis_lies_where_the_axis_meets_the_ground(yaw_deg, plac
     found = position(vehicle(yaw_deg=yaw_deg))
     assert (found.x, found.y) == pytest.approx(place, abs=0.01)
     assert found.range == pytest.approx(60.0, abs=0.01)
-    assert (found.cause, found.height_source) == (Cause.NO_CAUSE, HeightSource.HOME)
+    assert (found.reason, found.height_source) == ("", HeightSource.HOME)
     assert found.altitude == pytest.approx(430.0)
     back = LocalFrame(HOME).to_local(GeoPoint(found.latitude, found.longitude, found.altitude))
     assert back[:2] == pytest.approx((place[1], place[0]), abs=0.01)
@@ -89,7 +90,7 @@ def test_right_and_below_in_the_image_are_right_and_nearer_on_the_ground():
 
 def test_a_gimbal_that_counts_from_the_nose_takes_the_vehicles_heading():
     poses = vehicle(yaw_deg=20.0, frame=YawFrame.VEHICLE)
-    assert position(poses).cause is Cause.NO_ATTITUDE
+    assert position(poses).reason.code is ReasonCode.POSITION_NO_ATTITUDE
     for i in range(-45, 6):
         poses.add_vehicle(VehicleSample(T0 + i * NS // 50, math.radians(70.0), 0.0))
     found = position(poses)
@@ -123,25 +124,24 @@ def test_the_best_height_is_used_and_named(known, source, height):
 @pytest.mark.parametrize(
     ("poses", "report", "cause"),
     [
-        (vehicle(), {"state": TrackState.LOST, "valid": False}, Cause.NO_TARGET),
-        (vehicle(), {"state": TrackState.IDLE, "valid": False}, Cause.NO_TARGET),
-        (vehicle(), {"state": TrackState.ACQUIRING, "valid": False}, Cause.NO_TARGET),
-        (vehicle(), {"has_bearing": False}, Cause.NO_BEARING),
-        (vehicle(), {"azimuth": math.nan}, Cause.NO_BEARING),
-        (vehicle(), {"stamp_ns": T0 + NS}, Cause.NO_ATTITUDE),
-        (vehicle(), {"stamp_ns": T0 - 2 * NS}, Cause.NO_ATTITUDE),
-        (vehicle(height_above_home=math.nan), {}, Cause.NO_HEIGHT),
-        (vehicle(height_above_home=-1.0), {}, Cause.NO_HEIGHT),
-        (vehicle(pitch_deg=-4.9), {}, Cause.NEAR_HORIZON),
-        (vehicle(pitch_deg=20.0), {}, Cause.NEAR_HORIZON),
-        (vehicle(), {"elevation": math.radians(-25.1)}, Cause.NEAR_HORIZON),
-        (VehiclePoses(PositionConfig()), {}, Cause.NO_ATTITUDE),
+        (vehicle(), {"state": TrackState.LOST, "valid": False}, ReasonCode.POSITION_NO_TARGET),
+        (vehicle(), {"state": TrackState.IDLE, "valid": False}, ReasonCode.POSITION_NO_TARGET),
+        (vehicle(), {"state": TrackState.ACQUIRING, "valid": False}, ReasonCode.POSITION_NO_TARGET),
+        (vehicle(), {"has_bearing": False}, ReasonCode.POSITION_NO_BEARING),
+        (vehicle(), {"azimuth": math.nan}, ReasonCode.POSITION_NO_BEARING),
+        (vehicle(), {"stamp_ns": T0 + NS}, ReasonCode.POSITION_NO_ATTITUDE),
+        (vehicle(), {"stamp_ns": T0 - 2 * NS}, ReasonCode.POSITION_NO_ATTITUDE),
+        (vehicle(height_above_home=math.nan), {}, ReasonCode.POSITION_NO_HEIGHT),
+        (vehicle(height_above_home=-1.0), {}, ReasonCode.POSITION_BELOW_TARGET),
+        (vehicle(pitch_deg=-4.9), {}, ReasonCode.NEAR_HORIZON),
+        (vehicle(pitch_deg=20.0), {}, ReasonCode.NEAR_HORIZON),
+        (vehicle(), {"elevation": math.radians(-25.1)}, ReasonCode.NEAR_HORIZON),
+        (VehiclePoses(PositionConfig()), {}, ReasonCode.POSITION_NO_ATTITUDE),
     ],
 )
 def test_what_is_missing_is_named_and_no_number_is_given(poses, report, cause):
     found = position(poses, **report)
-    assert (found.valid, found.cause) == (False, cause)
-    assert found.reason
+    assert (found.valid, found.reason.code) == (False, cause)
     assert all(math.isnan(v) for v in (found.x, found.y, found.latitude, found.altitude, found.range))
 
 
@@ -149,7 +149,7 @@ def test_the_limit_at_the_horizon_is_the_configured_one():
     assert position(vehicle(pitch_deg=-5.1)).valid
     config = PositionConfig(min_depression=math.radians(20.0))
     found = PositionEstimator(config, vehicle(pitch_deg=-19.0)).answer(seen())
-    assert found.cause is Cause.NEAR_HORIZON
+    assert found.reason.code is ReasonCode.NEAR_HORIZON
 
 
 def test_without_a_fix_there_is_no_position():
@@ -157,7 +157,7 @@ def test_without_a_fix_there_is_no_position():
     poses.add_gimbal(AttitudeSample(T0, from_angles(0.0, -0.5, 0.0), YawFrame.EARTH))
     for point in (GeoPoint(0.0, 0.0, 100.0), GeoPoint(math.nan, 8.0, 1.0), GeoPoint(91.0, 8.0, 1.0)):
         assert not poses.add_place(PlaceSample(T0, point, height_above_home=30.0))
-    assert position(poses).cause is Cause.NO_POSITION
+    assert position(poses).reason.code is ReasonCode.POSITION_NO_PLACE
 
 
 def test_a_position_is_predicted_for_a_second_and_then_no_more():
@@ -174,7 +174,7 @@ def test_a_position_is_predicted_for_a_second_and_then_no_more():
     late = estimator.answer(seen(T0 + NS, age_s=1.0, **coasting))
     assert (late.valid, late.measured, late.age_s) == (True, False, pytest.approx(1.0))
     later = estimator.answer(seen(T0 + NS + NS // 10, age_s=1.1, **coasting))
-    assert (later.valid, later.cause) == (False, Cause.NO_TARGET)
+    assert (later.valid, later.reason.code) == (False, ReasonCode.POSITION_UNSEEN)
 
 
 def test_another_selection_begins_anew():

@@ -17,8 +17,8 @@ from efftam_flight.position.track_files import TrackPoint, write_track
 from efftam_flight.values import NS
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
+from efftam_ros.core.reasons import Reason, ReasonCode
 from efftam_ros.core.types import Motion, Track, TrackState
-from efftam_ros.messages.positions import Cause
 
 SIZE = (1280, 720)
 FORWARD = (1.0, 0.0, 0.0)
@@ -85,8 +85,8 @@ def test_without_a_box_or_a_pose_the_reason_is_given(tmp_path, second, changes):
 def test_a_gap_between_poses_is_no_pose(tmp_path):
     recording = read_poses(table(tmp_path, [ROWS[0], ROWS[1], ROWS[4]]))
     poses = RecordedPoses(recording, PositionConfig(), None)
-    assert not isinstance(poses.at(NS // 2, FORWARD), Cause)
-    assert poses.at(2 * NS, FORWARD) is Cause.NO_POSITION
+    assert not isinstance(poses.at(NS // 2, FORWARD), Reason)
+    assert poses.at(2 * NS, FORWARD).code is ReasonCode.POSITION_NO_PLACE
 
 
 @pytest.mark.parametrize(

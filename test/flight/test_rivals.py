@@ -15,8 +15,10 @@ from efftam_flight.mavlink.gimbal.holder import GimbalHolder
 from efftam_flight.mavlink.gimbal.rivals import Rivals
 from efftam_flight.mavlink.gimbal.stop_sequence import KINDS
 from efftam_flight.values import Control, Rates
+from efftam_ros.core.reasons import ReasonCode
 
 NAN = math.nan
+TAKEN = ReasonCode.TAKEN_BY_OTHER.reason(name="the pilot")
 
 
 def steered(**config: object) -> Rig:
@@ -46,7 +48,7 @@ def test_another_component_that_moves_the_gimbal_has_it(take, what):
     sent = len(rig.wishes())
     assert rig.yaw_rate() == pytest.approx(-0.3, rel=0.05)
     assert len(rig.wishes()) == sent
-    assert rig.said(f"taken by 255/190 ({what})") == 1
+    assert rig.said(f"255/190 ({what}) took control") == 1
     assert Control.OTHER in rig.log.controls
     assert rig.autopilot.primary == (0, 0)
 
@@ -206,7 +208,7 @@ def test_the_pilots_stick_has_the_gimbal():
     rig.run(0.5)
     rig.autopilot.stick(-0.6)
     assert rig.yaw_rate() == pytest.approx(-0.3, rel=0.05)
-    assert rig.said("taken by RC channel 7") == 1
+    assert rig.said("RC channel 7 took control") == 1
 
 
 def test_a_stick_that_rests_elsewhere_when_steering_is_enabled_again_does_not_end_it():
@@ -217,7 +219,7 @@ def test_a_stick_that_rests_elsewhere_when_steering_is_enabled_again_does_not_en
     rig.bridge.take_control(True)
     rig.run(2)
     assert rig.log.controls[-1] is Control.HELD
-    assert rig.said("taken by RC channel 7") == 1
+    assert rig.said("RC channel 7 took control") == 1
 
 
 class Held:
@@ -269,7 +271,7 @@ def test_control_is_asked_for_five_times_each_time_it_is_wanted():
 def test_why_steering_ended_is_told_until_it_is_wanted_again():
     held = Held().want().run(2, OURS)
     held.holder.yield_to("the pilot", held.now_s)
-    assert held.run(3, OURS).told[-1] == (Control.OTHER, "taken by the pilot")  # whatever the manager says
+    assert held.run(3, OURS).told[-1] == (Control.OTHER, TAKEN)  # whatever the manager says
     assert held.asked[-1] == (-3, -3)
     assert not held.holder.wanted
     control, why = held.run(1, NOBODYS).told[-1]
@@ -288,7 +290,7 @@ def test_why_steering_ended_is_told_until_it_is_wanted_again():
 def test_who_took_the_gimbal_has_it_also_once_steering_is_disabled():
     held = Held().want().run(2, OURS)
     held.holder.yield_to("the pilot", held.now_s)
-    assert held.want(False).run(2, OURS).told[-1] == (Control.OTHER, "taken by the pilot")
+    assert held.want(False).run(2, OURS).told[-1] == (Control.OTHER, TAKEN)
 
 
 def test_what_is_ours_and_not_wanted_is_given_back_until_the_manager_says_so_or_was_restarted():

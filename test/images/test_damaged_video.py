@@ -41,7 +41,7 @@ def test_images_that_need_a_lost_packet_are_left_out_and_it_is_told(codec: str, 
     file, told = tmp_path / "radio.ts", []
     write(file, codec, "mpegts")
     lose_packets(file, [20, 40])
-    source = open_video(file, tell=told.append)
+    source = open_video(file, report=told.append)
     frames = list(source.frames())
     whole = [round(f.stamp_ns * RATE / 1e9) - round(frames[0].stamp_ns * RATE / 1e9) for f in frames]
     missing = set(range(COUNT)) - set(whole)
@@ -72,7 +72,7 @@ def test_images_that_need_a_picture_that_was_never_recorded_are_left_out(tmp_pat
     file, lossy, told = tmp_path / "whole.mkv", tmp_path / "lossy.mkv", []
     write(file)
     remuxed(file, lossy, lambda packets: packets[:20] + packets[22:])
-    frames = list(open_video(lossy, tell=told.append).frames())
+    frames = list(open_video(lossy, report=told.append).frames())
     assert [number_of(f.bgr) for f in frames] == [*range(20), *range(30, COUNT)]
     assert "damaged or lost packets: 1; 8 images that need them are left out" in told[0]
     with closing(Camera(str(lossy), None)) as camera:
@@ -104,7 +104,7 @@ def test_reading_goes_on_behind_a_packet_that_can_not_be_decoded(tmp_path: Path)
     file, told = tmp_path / "card.mp4", []
     write(file)
     spoil(file, slice(20, 21))
-    source = open_video(file, tell=told.append)
+    source = open_video(file, report=told.append)
     frames = list(source.frames())
     assert [number_of(f.bgr) for f in frames] == [*range(20), *range(30, 60)]
     assert not source.is_whole
@@ -141,7 +141,7 @@ def test_of_a_video_that_is_damaged_and_truncated_the_end_alone_is_told(tmp_path
     places = spoil(file, slice(20, 21))
     file.write_bytes(file.read_bytes()[: places[40]])
     with pytest.raises(InputError, match="the file is truncated, copy it again"):
-        list(open_video(file, tell=told.append).frames())
+        list(open_video(file, report=told.append).frames())
     assert told == []
 
 
@@ -150,7 +150,7 @@ def test_a_video_whose_last_packets_can_not_be_decoded_is_damaged_and_not_trunca
     file, told = tmp_path / "card.mp4", []
     write(file, codec)
     spoil(file, slice(-8, None))
-    source = open_video(file, tell=told.append)
+    source = open_video(file, report=told.append)
     frames = list(source.frames())
     assert [number_of(f.bgr) for f in frames] == [*range(COUNT - 8)]
     assert (source.is_whole, len(told)) == (False, 1)
@@ -372,7 +372,7 @@ def test_a_video_is_turned_and_mirrored_as_players_show_it_and_the_note_is_true(
         turns = int(note.split(" degrees")[0].split()[-1]) // 90
         assert np.array_equal(shown, np.rot90(mirrored, turns))
     told: list[str] = []
-    with closing(Camera(str(turned), 10.0, tell=told.append)) as camera:
+    with closing(Camera(str(turned), 10.0, report=told.append)) as camera:
         assert (camera.height, camera.width) == next(camera.frames()).bgr.shape[:2] == shown.shape[:2]
     assert told == ([f"{turned}: {source.note}"] if note else [])
 

@@ -132,7 +132,7 @@ def encode(
 def read(file: Path, **more) -> tuple[list[float], bool, str]:
     """Stamps, s, from the first on; whether it is whole; what was said."""
     told: list[str] = []
-    source = open_video(file, tell=told.append, **more)
+    source = open_video(file, report=told.append, **more)
     stamps = [frame.stamp_ns / NS for frame in source.frames()]
     return [stamp - stamps[0] for stamp in stamps], source.is_whole, "; ".join([source.note, *told])
 
@@ -285,7 +285,7 @@ def test_times_below_zero_are_moved_and_every_output_agrees(tmp_path: Path):
     file = tmp_path / "before.mkv"
     write_negative(file)
     told: list[str] = []
-    source = open_video(file, tell=told.append)
+    source = open_video(file, report=told.append)
     stamps = [frame.stamp_ns for frame in source.frames()]
     assert stamps[0] == 0
     assert np.diff(stamps) / NS == pytest.approx(1 / 30, abs=0.002)

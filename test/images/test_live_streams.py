@@ -367,7 +367,7 @@ def test_after_an_unforeseen_error_the_stream_is_opened_again(tmp_path, monkeypa
 
     monkeypatch.setattr(Camera, "_open", raises_once)
     monkeypatch.setattr(Camera, "_is_file", False)
-    camera = Camera(str(video_of("ffv1", tmp_path / "video.mkv")), None, tell=told.append)
+    camera = Camera(str(video_of("ffv1", tmp_path / "video.mkv")), None, report=told.append)
     assert next(camera.frames()).bgr.shape == (48, 64, 3)
     camera.close()
     assert any("planted" in line for line in told)

@@ -56,7 +56,7 @@ def is_like(found: np.ndarray, number: int) -> bool:
 
 def read(path: Path, **more) -> tuple[list[np.ndarray], str, bool]:
     told: list[str] = []
-    source = open_video(path, tell=told.append, **more)
+    source = open_video(path, report=told.append, **more)
     images = [frame.bgr for frame in source.frames()]
     return images, "; ".join(filter(None, [source.note, *told])), source.is_whole
 
@@ -116,7 +116,7 @@ def test_cut_jpegs_of_a_video_are_left_out_and_told(name: str, tmp_path: Path):
     parts, cut = cut_jpegs()
     write_packets(tmp_path / name, parts)
     told: list[str] = []
-    source = open_video(tmp_path / name, tell=told.append)
+    source = open_video(tmp_path / name, report=told.append)
     found = {frame.index: frame.bgr for frame in source.frames()}
     assert sorted(set(range(30)) - set(found)) == cut
     assert all(is_like(image, i) for i, image in found.items())

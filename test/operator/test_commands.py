@@ -23,7 +23,7 @@ from efftam_ros.core.types import TrackState
 from efftam_ros.messages.reports import BoxReport, Selection
 
 LEASE_S = 10.0
-ALL = wire.LARGEST_TARGET
+ALL = wire.MAX_TARGET
 BOX = Selection(1, 0, Box(1, 2, 30, 40))
 POINT = Selection(1, 0, points=((1.0, 2.0),), labels=(1,))
 MESSAGES = {
@@ -73,10 +73,10 @@ class Desk:
         self.pages = [Viewer(None, f"page {i}", settings) for i in range(2)]
         self.answers: dict[str, bool] = {}
         for page in self.pages:
-            page.tell = lambda message: self.answers.update({message.get("id", ""): message.get("ok")})
+            page.send = lambda message: self.answers.update({message.get("id", ""): message.get("ok")})
         self.holders = list[str | None]()  # as all pages were told
         tell = lambda message: message["op"] != "seat" or self.holders.append(message["holder"])  # noqa: E731
-        self.hub.tell_all = tell
+        self.hub.send_to_all = tell
 
     def _does(self, what: str):
         def do(*given) -> None:
@@ -95,7 +95,7 @@ class Desk:
         """What is done for it, and whether it was answered well, None where it has no answer."""
         self.done.clear()
         self.answers.clear()
-        self.control.heard(self.pages[page])
+        self.control.on_message(self.pages[page])
         self.control.carry_out(self.pages[page], MESSAGES[what])
         for _ in range(2):
             await asyncio.sleep(0)

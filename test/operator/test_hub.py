@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from efftam_operator import hub as hub_module
 from efftam_operator.feed import Lifecycle, Limits, NoImages, Picture, Trackers, Unreadable
-from efftam_operator.hub import OLD_S, Hub, LastHeard
+from efftam_operator.hub import OLD_S, Hub, LastReceived
 from efftam_operator.settings import Settings
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import TrackState
@@ -41,7 +41,7 @@ class Page:
         self.newest_seq = seq
         self.shown.append(picture.stamp_ns)
 
-    def tell(self, message) -> None:
+    def send(self, message) -> None:
         pass
 
     def track(self, text) -> None:
@@ -137,13 +137,13 @@ async def test_the_first_picture_on_a_page_that_opens_waits_for_its_answer(monke
 
 async def test_a_page_that_opens_is_told_what_holds_and_others_what_changes(monkeypatch):
     chain, told = Chain(monkeypatch), []
-    chain.pages[0].tell = lambda message: told.append(message.get("max_targets"))
+    chain.pages[0].send = lambda message: told.append(message.get("max_targets"))
     for most in (2, 2, 3, 2):
         chain.hub.report(Limits(8.0, most))
     await chain.settle()
     assert told == [2, 3, 2]
     late, heard = Page(), []
-    late.tell = lambda message: heard.append(message.get("max_targets"))
+    late.send = lambda message: heard.append(message.get("max_targets"))
     chain.hub.join(late)
     assert heard == [None, 2]
     chain.sending.cancel()
@@ -169,7 +169,7 @@ ANSWER, LOST = (BoxReport(0, state=state) for state in (TrackState.TRACKING, Tra
 )
 def test_the_chain_is_judged_by_what_was_heard_last(events, tracker, camera):
     """``events``: what is heard when, s; the limit is 1 s. Stamps of another clock tell no latency."""
-    chain = LastHeard(1.0)
+    chain = LastReceived(1.0)
     for at_s, event in events:
         if event == "picture":
             chain.picture(at_s)
@@ -244,7 +244,7 @@ async def test_why_no_image_comes_is_known_until_one_does(monkeypatch):
 
 
 def test_rate_and_latency_are_those_of_the_last_seconds():
-    chain = LastHeard(1.0)
+    chain = LastReceived(1.0)
     for number in range(60):
         chain.picture(10.0 + number / 20)
     chain.answer(ANSWER, 41.25, 12.95)

@@ -133,7 +133,7 @@ def test_each_cause_alone_is_named_and_all_that_it_takes_the_truth_from_goes_gre
             shown = banners.locator("b").inner_text()
             until(lambda s=shown: banners.locator("b").inner_text() != s)  # the seconds run
         assert banners.count() == 1
-        assert re.match(banners.get_attribute("data-word"), hands.page.title())
+        assert re.match(banners.get_attribute("data-title"), hands.page.title())
         mend(feed, steering, link)
     link.close()
 

@@ -30,6 +30,7 @@ from rclpy.qos import DurabilityPolicy, QoSProfile, qos_profile_sensor_data
 from ros_helpers import PATIENCE_S
 from sensor_msgs.msg import CameraInfo
 from std_srvs.srv import SetBool
+from support.reasons import numbered
 
 from efftam_flight.angles import axis_direction, wrapped
 from efftam_flight.mavlink.dialect import mav
@@ -71,8 +72,8 @@ class Listener:
         self.managers: list[GimbalManager] = []
         node, lasting = self.node, QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
         node.create_subscription(TwistStamped, "rates", self._on_rates, 50)
-        node.create_subscription(GimbalStatus, "gimbal_status", self.statuses.append, 50)
-        node.create_subscription(GimbalManager, "gimbal_manager", self.managers.append, lasting)
+        node.create_subscription(GimbalStatus, "gimbal_status", numbered(self.statuses), 50)
+        node.create_subscription(GimbalManager, "gimbal_manager", numbered(self.managers), lasting)
         self.enable_client = node.create_client(SetBool, "efftam_gimbal/enable")
         self.change_client = node.create_client(ChangeState, "efftam_gimbal/change_state")
         self._executor = SingleThreadedExecutor()

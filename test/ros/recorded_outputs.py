@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.reasons import assert_numbered
 
 from efftam_ros.ros.tracker import publishing
 
@@ -18,6 +19,7 @@ class Topic:
     def publish(self, message) -> None:
         if self.fault is not None:
             raise self.fault
+        assert_numbered(message)
         self._published.append((self.name, message))
 
     def get_subscription_count(self) -> int:

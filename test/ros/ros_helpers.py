@@ -21,6 +21,7 @@ from level_pipeline import FRAME_NS, scene
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CameraInfo, Image
+from support.reasons import numbered
 
 from efftam_ros.core.geometry import Box
 from efftam_ros.images.message import fill_image, stamp_ns
@@ -83,10 +84,10 @@ class Peer:
         self.diagnostics: list = []
         best_effort = QoSProfile(depth=100, reliability=ReliabilityPolicy.BEST_EFFORT)
         boxes_qos = best_effort if best_effort_boxes else reliable
-        self.node.create_subscription(BoundingBox, "bbox", self.boxes.append, boxes_qos)
-        self.node.create_subscription(TargetVelocity, "velocity", self.velocities.append, reliable)
+        self.node.create_subscription(BoundingBox, "bbox", numbered(self.boxes), boxes_qos)
+        self.node.create_subscription(TargetVelocity, "velocity", numbered(self.velocities), reliable)
         lasting = QoSProfile(depth=10, durability=DurabilityPolicy.TRANSIENT_LOCAL)
-        self.node.create_subscription(SelectionResult, "selection_result", self.results.append, lasting)
+        self.node.create_subscription(SelectionResult, "selection_result", numbered(self.results), lasting)
         self.node.create_subscription(DiagnosticArray, "/diagnostics", self._on_diagnostics, reliable)
         self.images = self.node.create_publisher(image_type, image_topic, image_qos or 10)
         self.camera_infos = self.node.create_publisher(CameraInfo, "camera_info", 10)

@@ -181,7 +181,7 @@ def test_of_a_finished_video_the_node_shows_once_in_order_what_efftam_track_read
     make(tmp_path / name)
     told = []
     with web_server(tmp_path) as address:
-        source = open_source(f"{address}/{name}", tell=told.append)
+        source = open_source(f"{address}/{name}", report=told.append)
         frames = list(source.frames())
         running = camera(f"{address}/{name}")
         peer.wait(lambda: said(peer, "no more", DiagnosticStatus.WARN), "the end")
@@ -218,7 +218,7 @@ def test_of_a_live_stream_node_and_efftam_track_have_the_senders_times(heard, ca
             peer.wait(lambda: any("arrival" in one for one in times()), "times of arrival")
         output = running.output
         running.node._camera.close()
-        frames = list(islice(open_source(source, tell=lines.append).frames(), 60))[30:]
+        frames = list(islice(open_source(source, report=lines.append).frames(), 60))[30:]
     period_s = (frames[-1].stamp_ns - frames[0].stamp_ns) / (frames[-1].index - frames[0].index) / 1e9
     periods = np.diff([stamp_ns(m.header.stamp) for m in images[30:]]) * sent / 1e9
     assert period_s == pytest.approx(1 / sent, rel=0.05)

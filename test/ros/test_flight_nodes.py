@@ -289,7 +289,7 @@ def test_a_bridge_that_comes_back_does_not_take_the_gimbal_from_who_took_it_mean
     station_takes_the_gimbal(rig)
     rig.wire.deaf = True
     rig.bridge = rig.start_bridge()
-    wait(lambda: "no autopilot has been heard" in rig.bridge.output, "the controller's yes at the new bridge")
+    wait(lambda: "no message of an autopilot" in rig.bridge.output, "the controller's yes at the new bridge")
     rig.wire.sent.clear()
     rig.wire.deaf = False
     wait(lambda: rig.tracker.statuses[-1].phase == GimbalStatus.CONTROL_LOST, "control lost")

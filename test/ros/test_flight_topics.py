@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -27,6 +28,7 @@ from rclpy.parameter import Parameter
 from ros_helpers import new_namespace
 from sensor_msgs.msg import CameraInfo
 from std_msgs.msg import Bool
+from support.reasons import assert_numbered, because
 
 from efftam_flight.control_config import ControlConfig, GimbalCommand, Instant, Phase
 from efftam_flight.ros.gimbal import loop as gimbal_loop
@@ -35,14 +37,19 @@ from efftam_flight.ros.mavlink import GimbalTopics, MavlinkNode
 from efftam_flight.values import AttitudeSample, Control, GimbalLimits, Rates, VehicleSample, YawFrame
 from efftam_flight.waits import BRIDGE_STATUS_S
 from efftam_ros.core.errors import InputError
+from efftam_ros.core.reasons import ReasonCode
 from efftam_ros.messages.bearing import CameraModel
-from efftam_ros.messages.fields import Outcome
+from efftam_ros.messages.fields import Outcome, reason_fields
 from efftam_ros.messages.reports import ResultReport, Selection
 
 LIMITS = (GimbalLimits(), GimbalLimits(-1.0, 0.5, -2.0, 2.5), GimbalLimits(-1.5, 0.5, -3.0, 3.0))
 NEWS = st.one_of(
     st.tuples(st.just("attitude"), st.booleans(), st.booleans()),
-    st.tuples(st.just("control"), st.sampled_from(list(Control)), st.sampled_from(["", "255/190 has it"])),
+    st.tuples(
+        st.just("control"),
+        st.sampled_from(list(Control)),
+        st.sampled_from([because(""), because("255/190 has it")]),
+    ),
     st.tuples(st.just("alive"), st.booleans()),
     st.tuples(st.just("limits"), st.sampled_from(LIMITS)),
     st.tuples(st.just("repeat"), st.sampled_from([0.0, BRIDGE_STATUS_S / 2, BRIDGE_STATUS_S])),
@@ -63,6 +70,7 @@ class Recorded:
         sent = self.sent.setdefault(topic, [])
 
         def publish(message) -> None:
+            assert_numbered(message)
             sent.append(copy.deepcopy(message))
             self.order.append(topic)
 
@@ -81,7 +89,8 @@ def test_all_that_is_known_of_the_gimbal_is_said_at_every_change_and_now_and_the
     stops = dict.fromkeys(("pitch_min", "yaw_min"), -math.inf) | dict.fromkeys(
         ("pitch_max", "yaw_max"), math.inf
     )
-    known = {"control": GimbalManager.SILENT, "reason": "no autopilot has been heard", "alive": True, **stops}
+    known = {"control": GimbalManager.SILENT, "alive": True, **stops}
+    known |= reason_fields(ReasonCode.NO_AUTOPILOT.reason())
     known |= {"yaw_lock": True, "at_pitch_limit": False, "at_yaw_limit": False}
     for what, *values in news:
         count, is_said = len(managers), True
@@ -94,7 +103,7 @@ def test_all_that_is_known_of_the_gimbal_is_said_at_every_change_and_now_and_the
             assert (q.w, q.x, q.y, q.z) == (0.5, 0.1, 0.2, 0.3)
         elif what == "control":
             topics.control(*values)
-            known |= {"control": getattr(GimbalManager, values[0].name), "reason": values[1]}
+            known |= {"control": getattr(GimbalManager, values[0].name)} | reason_fields(values[1])
         elif what == "alive":
             topics.gimbal_alive(*values)
             known |= {"alive": values[0]}
@@ -112,10 +121,13 @@ def test_all_that_is_known_of_the_gimbal_is_said_at_every_change_and_now_and_the
 def test_the_controllers_status_is_said_at_every_change_and_now_and_then():
     node = Recorded()
     outputs, said = GimbalPublishers(node), node.sent["gimbal_status"]
-    following = GimbalCommand(Rates(0.1, 0.2), True, Phase.FOLLOWING, reason="late by 0.10 s")
+    following = GimbalCommand(
+        Rates(0.1, 0.2), True, Phase.FOLLOWING, reason=ReasonCode.UNSEEN.reason(unseen_s=0.1)
+    )
+    later = ReasonCode.UNSEEN.reason(unseen_s=0.25)
     for at_s, command, enabled, count in (
         (0.0, following, True, 1),
-        (0.1, replace(following, rates=Rates(0.3, 0.2), reason="late by 0.25 s"), True, 1),  # numbers alone
+        (0.1, replace(following, rates=Rates(0.3, 0.2), reason=later), True, 1),  # another value alone
         (0.1, replace(following, phase=Phase.HOLDING), True, 2),
         (0.1, following, False, 3),
         (0.2, following, False, 3),
@@ -205,8 +217,9 @@ def test_what_the_bridge_says_reaches_the_controller_as_it_was(loop):
     topics = GimbalTopics(node, yaw_lock=True)
     heard = {one.topic_name.rpartition("/")[2] for one in loop._node.subscriptions}
     assert heard >= {"camera_info", "velocity", *node.sent}
+    taken = ReasonCode.OTHER_IN_CONTROL.reason(name="255/190")
     topics.limits(LIMITS[1])
-    topics.control(Control.OTHER, "255/190 has it")
+    topics.control(Control.OTHER, taken)
     topics.gimbal_alive(False)
     sample = AttitudeSample(7, (0.5, 0.1, 0.2, 0.3), YawFrame.VEHICLE, True, False)
     topics.attitude(sample)
@@ -218,7 +231,8 @@ def test_what_the_bridge_says_reaches_the_controller_as_it_was(loop):
     loop._on_heading(node.sent["vehicle_heading"][-1])
     last = {name: args for name, args, _ in control.method_calls}
     assert last["on_limits"] == (LIMITS[1],)
-    assert last["on_control"] == (Control.OTHER, "255/190 has it")
+    assert last["on_control"] == (Control.OTHER, taken)
+    assert last["on_control"][1].code is ReasonCode.OTHER_IN_CONTROL
     assert last["on_gimbal_alive"] == (False,)
     assert last["on_attitude"][0] == sample
     assert last["on_vehicle"] == (vehicle,)
@@ -227,9 +241,10 @@ def test_what_the_bridge_says_reaches_the_controller_as_it_was(loop):
 def test_enabling_says_what_it_waits_for_and_asks_for_the_gimbal(loop, monkeypatch):
     monkeypatch.setattr(GimbalPublishers, "others", "")
     said = loop._outputs._node.sent["steering_enabled"]
-    loop._control.waits_for = "the autopilot is silent"
+    silent = ReasonCode.AUTOPILOT_SILENT.reason(duration="")
+    loop._control.waits_for = silent
     for enabled, waits_for, wanted in (
-        (True, "the autopilot is silent", [False, True]),
+        (True, silent, [False, True]),
         (False, "", [False, True]),  # the zeros are not out yet
     ):
         assert loop.set_enabled(enabled) == waits_for
@@ -258,7 +273,7 @@ def test_a_bridge_is_silent_once_it_was_heard_and_says_nothing_for_long(loop, mo
     monkeypatch.setattr(gimbal_loop, "time", SimpleNamespace(monotonic=lambda: now_s))
     loop._control.tick.return_value = GimbalCommand(Rates(0.0, 0.0), False, Phase.HOLDING)
     bridge = Recorded()
-    GimbalTopics(bridge, yaw_lock=True).control(Control.OTHER, "")
+    GimbalTopics(bridge, yaw_lock=True).control(Control.OTHER, because("of another"))
     for event, is_silent in (
         (1e6, False),  # none was heard
         ("heard", False),
@@ -274,7 +289,7 @@ def test_a_bridge_is_silent_once_it_was_heard_and_says_nothing_for_long(loop, mo
             now_s += event
         loop._tick(Instant(0, now_s))
         said = [one.args for one in loop._control.on_control.call_args_list]
-        assert ((Control.SILENT, "the bridge is silent") in said) is is_silent, event
+        assert ((Control.SILENT, ReasonCode.BRIDGE_SILENT.reason()) in said) is is_silent, event
 
 
 def test_a_switch_of_target_is_one_between_two_that_were_followed(loop, capfd):
@@ -291,8 +306,8 @@ def test_a_switch_of_target_is_one_between_two_that_were_followed(loop, capfd):
         count = len(loop._control.on_estimate.mock_calls)
         loop._on_velocity(TargetVelocity(target_id=target_id, steered=steered, state=state))
         assert len(loop._control.on_estimate.mock_calls) == count + steered
-    lines = [line.split("steers ")[1] for line in capfd.readouterr().err.splitlines() if "steers" in line]
-    assert lines == ["by target 1 now (before: 0)"]
+    lines = [line for line in capfd.readouterr().err.splitlines() if "now steering" in line]
+    assert [re.findall(r"target (\d) \(was (\d)\)", line) for line in lines] == [[("1", "0")]]
 
 
 def test_a_selection_that_no_tracker_would_get_is_answered(bridge):
@@ -320,5 +335,5 @@ def test_the_station_is_shown_the_target_that_is_steered_by_and_its_stop_is_for_
         assert len(boxes) == len(velocities) == count + steered
         assert node._tracker.select(Selection(1)) is None
         assert (selections[-1].kind, selections[-1].target_id) == (TargetSelection.CLEAR, stops)
-    lines = [line for line in capfd.readouterr().err.splitlines() if "shows target" in line]
-    assert [line.split("shows ")[1] for line in lines] == ["target 2 now (before: 0)"]
+    lines = [line for line in capfd.readouterr().err.splitlines() if "now showing" in line]
+    assert [re.findall(r"target (\d) \(was (\d)\)", line) for line in lines] == [[("2", "0")]]

@@ -15,6 +15,7 @@ from free_ports import free_port
 from rclpy.qos import qos_profile_sensor_data
 from ros_helpers import PATIENCE_S, new_namespace
 from std_srvs.srv import SetBool
+from support.reasons import numbered
 
 from efftam_flight.mavlink.dialect import mav
 from efftam_flight.mavlink.framing import Decoder, Encoder
@@ -33,7 +34,7 @@ class Desk:
         self.peer = rclpy.create_node("peer", namespace=namespace)
         self.statuses: list[FollowStatus] = []
         self.places: list[VehiclePosition] = []
-        self.peer.create_subscription(FollowStatus, "follow_status", self.statuses.append, latched())
+        self.peer.create_subscription(FollowStatus, "follow_status", numbered(self.statuses), latched())
         self.peer.create_subscription(
             VehiclePosition, "vehicle_position", self.places.append, qos_profile_sensor_data
         )

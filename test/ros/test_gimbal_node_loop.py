@@ -18,6 +18,7 @@ from efftam_flight.control_config import ControlConfig
 from efftam_flight.ros.gimbal.loop import GimbalPublishers, Loop
 from efftam_flight.values import Rates
 from efftam_ros.core.errors import InputError
+from efftam_ros.core.reasons import ReasonCode
 from efftam_ros.images.message import stamp_ns
 from efftam_ros.ros.common.nodes import latched, reliable
 
@@ -128,9 +129,11 @@ def test_a_switch_of_target_is_announced_and_stays_within_the_limits(flight, cap
     flight.targets = [first | {"steered": True}, second | {"steered": False}]
     flight.run_until(lambda status: status.phase == GimbalStatus.FOLLOWING and status.yaw_rate > 0.05)
     flight.targets = [second | {"steered": True}, first | {"steered": False}]
-    flight.run_until(lambda status: status.reason == "steers by target 1 now" and status.yaw_rate < -0.05)
+    flight.run_until(
+        lambda status: status.reason_code == ReasonCode.STEERING_SWITCHED and status.yaw_rate < -0.05
+    )
     flight.run_until(lambda status: status.phase == GimbalStatus.FOLLOWING and not status.reason)
-    assert "steers by target 1 now (before: 0)" in capfd.readouterr().err
+    assert "now steering by target 1 (was 0)" in capfd.readouterr().err
     limits = ControlConfig()
     # To the right is negative about the axis that points up.
     yaws = [(stamp_ns(message.header.stamp) * 1e-9, -message.twist.angular.z) for message in flight.rates]

@@ -151,7 +151,7 @@ COMPRESSED = "sensor_msgs/msg/CompressedImage"
         ([("/image", "std_msgs/msg/String", RELIABLE, "x")], "auto", ("remap image to another topic",)),
         ([("/image", IMAGE, BEST_EFFORT, "camera")], "reliable", ("set image_reliability to auto",)),
         ([("/image", IMAGE, RELIABLE, "camera")], "auto", ("(camera: reliable) and nothing arrives",)),
-        ([("/image", IMAGE, RELIABLE, "efftam_camera")], "auto", ("its log says if it waits",)),
+        ([("/image", IMAGE, RELIABLE, "efftam_camera")], "auto", ("its log shows whether it waits",)),
     ],
 )
 def test_why_no_image_comes_is_told_by_what_is_published(monkeypatch, publishers, wanted, words):

@@ -136,7 +136,7 @@ def test_a_change_of_the_steered_target_or_of_a_state_is_logged_once(bench):
     following(bench, 2)
     for _ in range(2):
         bench.command(1, steers=True)
-    assert bench.logged.count("steered by target 1 (before: 0)") == 1
+    assert bench.logged.count("now steering by target 1 (was 0)") == 1
     bench.command(0)
     assert bench.logged[-1] == "target 0: ACQUIRING -> IDLE: the target was cleared"
     for _ in range(5):

@@ -13,13 +13,15 @@ import cv2
 import numpy as np
 import pytest
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
+from support.reasons import because
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
+from efftam_ros.core.reasons import ReasonCode
 from efftam_ros.core.types import CameraMotion, Motion, Track, TrackState
 from efftam_ros.images.levels import Levels
 from efftam_ros.images.message import (
-    MOST_FRAME_ID,
+    MAX_FRAME_ID,
     ImageReader,
     check_header,
     fill_image,
@@ -60,7 +62,7 @@ TRACKED = Track(
     1000, TrackState.TRACKING, Box(11, 21, 30, 40), True, 0.97, 0.9, 0.0, motion(), image_size=(640, 480)
 )
 LOST = Track(
-    1000, TrackState.LOST, presence=0.01, age_s=2.5, reason="absent for 2.5 s", image_size=(640, 480)
+    1000, TrackState.LOST, presence=0.01, age_s=2.5, reason=because("absent for 2.5 s"), image_size=(640, 480)
 )
 
 
@@ -182,9 +184,9 @@ def test_the_images_of_a_topic_are_told_of_before_they_are_decoded_and_share_a_r
 
 
 def test_a_frame_id_is_taken_up_to_its_limit():
-    check_header(SimpleNamespace(frame_id="x" * MOST_FRAME_ID))
-    with pytest.raises(InputError, match=f"has {MOST_FRAME_ID + 1} characters"):
-        check_header(SimpleNamespace(frame_id="x" * (MOST_FRAME_ID + 1)))
+    check_header(SimpleNamespace(frame_id="x" * MAX_FRAME_ID))
+    with pytest.raises(InputError, match=f"has {MAX_FRAME_ID + 1} characters"):
+        check_header(SimpleNamespace(frame_id="x" * (MAX_FRAME_ID + 1)))
 
 
 def test_16_bit_png_are_read_as_their_raw_images(header):
@@ -333,12 +335,12 @@ def test_a_box_whose_centre_left_the_image_is_not_to_be_steered_by(header, x, y,
     ):
         for message in (bbox_fields(track, About(header)), velocity_fields(track, About(header))):
             assert message["valid"] == inside
-            assert ("outside the image of 640 x 480 px" in message["reason"]) != inside
+            assert (message["reason_code"] == ReasonCode.CENTER_OUTSIDE) != inside
             assert not math.isnan(message.get("x", message.get("center_x")))
 
 
 def test_a_box_to_be_steered_by_may_have_a_reason_and_a_velocity_has_none(header):
-    hidden = replace(TRACKED, state=TrackState.COASTING, measured=False, reason="hidden")
+    hidden = replace(TRACKED, state=TrackState.COASTING, measured=False, reason=because("hidden"))
     for fields_of, reason in ((bbox_fields, "hidden"), (velocity_fields, "")):
         message = fields_of(hidden, About(header))
         assert (message["valid"], message["reason"]) == (True, reason)
@@ -346,14 +348,17 @@ def test_a_box_to_be_steered_by_may_have_a_reason_and_a_velocity_has_none(header
 
 def test_a_withheld_answer_says_why_in_both_messages(header):
     for fields_of in (bbox_fields, velocity_fields):
-        message = fields_of(TRACKED, About(header, withheld="the node is shutting down"))
+        message = fields_of(TRACKED, About(header, withheld=ReasonCode.NODE_ENDS.reason()))
         assert (message["valid"], message["reason"]) == (False, "the node is shutting down")
+        assert message["reason_code"] == ReasonCode.NODE_ENDS
 
 
 def test_without_a_motion_no_number_stands(header):
     seen = Bearing(0.1, -0.2, 0.3, -0.4, np.eye(2), np.eye(2))
     track = replace(TRACKED, motion=None)
-    message = velocity_fields(track, About(header, 7, withheld="no image for 0.3 s"), motion(9), seen, seen)
+    message = velocity_fields(
+        track, About(header, 7, withheld=because("no image for 0.3 s")), motion(9), seen, seen
+    )
     assert not message["valid"]
     assert message["predicted_stamp"] == header.stamp
     assert not message["has_bearing"]

@@ -16,7 +16,7 @@ from efftam_operator.feed import CommandAnswer, FollowState
 from efftam_operator.ros import following
 from efftam_operator.ros.calls import Calls
 from efftam_operator.ros.following import RosFollowing
-from efftam_operator.wire import position, told
+from efftam_operator.wire import position, report_message
 from efftam_ros.messages.positions import PositionReport
 from efftam_ros.ros.common.nodes import latched
 
@@ -92,7 +92,7 @@ def test_the_bridges_state_is_reported_and_its_silence(desk, monkeypatch):
     desk.say(available=True, reason="the target is lost")
     wanted = FollowState(True, False, False, "the target is lost")
     desk.wait(lambda: desk.of(FollowState) == [wanted])
-    assert told(wanted)["op"] == "follow"
+    assert report_message(wanted)["op"] == "follow"
     monkeypatch.setattr(following, "SILENT_S", 0.5)
     desk.wait(lambda: len(desk.of(FollowState)) == 2)
     assert not desk.of(FollowState)[-1].available

@@ -14,6 +14,7 @@ from efftam_ros.msg import TargetPosition, TargetVelocity, VehicleHeading, Vehic
 from geometry_msgs.msg import PoseStamped, QuaternionStamped
 from rclpy.qos import qos_profile_sensor_data
 from ros_helpers import PATIENCE_S, new_namespace
+from support.reasons import numbered
 
 from efftam_flight.angles import from_angles
 from efftam_flight.position.geodesy import GeoPoint
@@ -21,8 +22,9 @@ from efftam_flight.position.poses import PlaceSample
 from efftam_flight.ros.conversions import local_sample, place_message, place_of
 from efftam_flight.ros.position import PositionNode
 from efftam_flight.values import NS
+from efftam_ros.core.reasons import ReasonCode
 from efftam_ros.images.message import stamp_like
-from efftam_ros.messages.positions import Cause, HeightSource, position_report
+from efftam_ros.messages.positions import HeightSource, position_report
 
 T0 = 1_700_000_000 * NS
 DOWN_30 = from_angles(0.0, math.radians(-30.0), 0.0)
@@ -37,7 +39,7 @@ class Desk:
         self.node = PositionNode(namespace=namespace, cli_args=["--ros-args", *given])
         self.peer = rclpy.create_node("peer", namespace=namespace)
         self.positions: list[TargetPosition] = []
-        self.peer.create_subscription(TargetPosition, "position", self.positions.append, 10)
+        self.peer.create_subscription(TargetPosition, "position", numbered(self.positions), 10)
         self._publishers: dict[str, Any] = {}
 
     def send(self, topic: str, message: Any, stamp: int = T0) -> None:
@@ -115,7 +117,7 @@ def test_by_the_autopilots_messages_the_target_has_latitude_and_longitude(desk):
     one.send("vehicle_position", place())
     one.send("gimbal_attitude", attitude())
     found = one.answer()
-    assert (found.valid, found.cause, found.reason) == (True, TargetPosition.NO_CAUSE, "")
+    assert (found.valid, found.reason_code, found.reason) == (True, 0, "")
     assert (found.target_id, found.selection, found.steered) == (2, 5, True)
     assert (found.x, found.y) == pytest.approx((0.0, 51.96), abs=0.01)
     assert found.latitude == pytest.approx(47.4 + 51.96 / 111_195, abs=1e-6)
@@ -125,28 +127,29 @@ def test_by_the_autopilots_messages_the_target_has_latitude_and_longitude(desk):
     assert found.header.frame_id == "map"
     assert found.header.stamp == stamp_like(found.header.stamp, T0)
     back = position_report(found)
-    assert (back.cause, back.height_source) == (Cause.NO_CAUSE, HeightSource.HOME)
+    assert (back.reason, back.height_source) == ("", HeightSource.HOME)
     assert back.accuracy == pytest.approx(math.sqrt(found.covariance[0] + found.covariance[5]))
 
 
 def test_what_is_missing_is_said_and_the_node_lives_on(desk):
     one = desk()
     found = one.answer()
-    assert (found.valid, found.cause) == (False, TargetPosition.NO_ATTITUDE)
+    assert (found.valid, found.reason_code) == (False, ReasonCode.POSITION_NO_ATTITUDE)
     assert found.reason
     assert math.isnan(found.latitude)
     assert math.isnan(found.x)
     one.send("gimbal_attitude", attitude((0.0, 0.0, 0.0, 0.0)))
     one.send("gimbal_attitude", attitude(frame="moon"))
     one.send("gimbal_attitude", attitude())
-    assert one.answer().cause == TargetPosition.NO_POSITION
+    assert one.answer().reason_code == ReasonCode.POSITION_NO_PLACE
     one.send("vehicle_position", place(latitude=math.nan))
     one.send("vehicle_position", place(height_above_home=math.nan))
-    assert one.answer(T0 + 1).cause == TargetPosition.NO_HEIGHT
+    assert one.answer(T0 + 1).reason_code == ReasonCode.POSITION_NO_HEIGHT
     one.send("vehicle_position", place(), T0 + NS // 5)
     one.send("gimbal_attitude", attitude(), T0 + NS // 5)
     assert one.answer(T0 + NS // 5).valid
-    assert one.answer(T0 + NS // 5, state=TargetVelocity.LOST, valid=False).cause == TargetPosition.NO_TARGET
+    lost = one.answer(T0 + NS // 5, state=TargetVelocity.LOST, valid=False)
+    assert lost.reason_code == ReasonCode.POSITION_NO_TARGET
 
 
 def test_a_fixed_camera_needs_no_gimbal(desk):
@@ -234,7 +237,7 @@ def test_by_tf_the_frame_of_the_images_is_looked_up_at_their_stamps(desk, monkey
     found = one.answer(frame_id="camera_optical")
     assert (found.x, found.y) == pytest.approx((0.0, 8.0), abs=1e-6)
     assert ("map", "camera_optical", T0) in StandInBuffer.asked
-    assert one.answer(T0 + NS, frame_id="elsewhere").cause == TargetPosition.NO_POSITION
+    assert one.answer(T0 + NS, frame_id="elsewhere").reason_code == ReasonCode.POSITION_NO_PLACE
 
 
 def test_the_vehicles_position_goes_through_its_message():

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from recorded_outputs import RecordedOutputs
 from sensor_msgs.msg import CameraInfo
 from std_msgs.msg import Header
+from support.reasons import because
 
 from efftam_ros.core.geometry import Box
+from efftam_ros.core.reasons import NO_REASON, ReasonCode
 from efftam_ros.core.targets import Step
 from efftam_ros.core.types import Motion, Track, TrackState
 from efftam_ros.images.message import ReceivedImage
@@ -35,7 +37,7 @@ def outputs(monkeypatch) -> RecordedOutputs:
 
 
 def publish(
-    outputs, stamp_ns: int, target_id: int = 0, state=TRACKING, steered=True, stale=""
+    outputs, stamp_ns: int, target_id: int = 0, state=TRACKING, steered=True, stale=NO_REASON
 ) -> PublishedAnswer:
     """The answer to an image, of a target with the selection 1 more than its id."""
     box = Box(10.0, 10.0, 20.0, 20.0)
@@ -80,10 +82,10 @@ def test_box_and_velocity_of_each_target_say_the_same(events):
                 answer = publish(outputs, now, one, state)
                 assert outputs.table.answers[one] == answer
                 assert outputs.table.rows[one].seconds == 1e-3 * now
-                reason = ending or "no target is selected" * (state is IDLE)
+                reason = ending or (ReasonCode.NO_TARGET.reason() if state is IDLE else "")
                 said[one] = (now, state, 0 if state is IDLE else one + 1, not reason, reason)
             elif what == "end":
-                outputs.end(ending := "the node was deactivated")
+                outputs.end(ending := ReasonCode.NODE_DEACTIVATED.reason())
                 said |= {one: (*said[one][:3], False, ending) for one in answers}
             elif what == "begin":
                 outputs.begin(TargetTable())
@@ -91,10 +93,10 @@ def test_box_and_velocity_of_each_target_say_the_same(events):
                 said, ending = {}, ""
             elif how[0] in answers and what == "take back":
                 outputs.table.rows[how[0]].taken_back_s = None  # long ago
-                assert outputs.take_back(answers[how[0]], "no image", now)
+                assert outputs.take_back(answers[how[0]], because("no image"), now)
                 said[how[0]] = (*said[how[0]][:3], False, "no image")
             elif how[0] in answers:
-                outputs.clear(how[0], "cleared")
+                outputs.clear(how[0], because("cleared"))
                 said[how[0]] = (said[how[0]][0], IDLE, 0, False, "cleared")
         assert last(outputs, "velocity") == last(outputs, "bbox") == said
         for message in outputs.sent("velocity"):
@@ -104,13 +106,15 @@ def test_box_and_velocity_of_each_target_say_the_same(events):
 def test_an_answer_is_taken_back_now_and_then_while_it_is_the_last_and_there_is_a_target(outputs):
     """The loop may publish while the executor's thread decides that answers are missing."""
     answer = publish(outputs, 1000)
-    taken = [outputs.take_back(answer, "no image", now_s) for now_s in (1.0, 1.2, 1.4, 1.5, 1.9, 2.0)]
+    taken = [
+        outputs.take_back(answer, because("no image"), now_s) for now_s in (1.0, 1.2, 1.4, 1.5, 1.9, 2.0)
+    ]
     assert taken == [True, False, False, True, False, True]
     publish(outputs, 2000)
-    assert not outputs.take_back(answer, "no image", 9.0)
-    outputs.clear(0, "the target was cleared")
+    assert not outputs.take_back(answer, because("no image"), 9.0)
+    outputs.clear(0, ReasonCode.CLEARED.reason())
     (cleared,) = outputs.table.answers.values()
-    assert [outputs.take_back(cleared, "no image", now_s) for now_s in (9.0, 19.0)] == [True, False]
+    assert [outputs.take_back(cleared, because("no image"), now_s) for now_s in (9.0, 19.0)] == [True, False]
 
 
 def test_the_list_of_all_has_the_boxes_of_those_that_there_are_in_order_of_id(outputs):
@@ -135,7 +139,7 @@ def test_what_is_taken_back_after_a_switch_is_of_the_target_that_is_steered_by_n
         publish(outputs, 1000, target_id, steered=target_id == 0)
     outputs.table.steer(1)
     for answer in outputs.table.answers.values():
-        outputs.take_back(answer, "no image for 0.3 s", 0.0)
+        outputs.take_back(answer, because("no image for 0.3 s"), 0.0)
     assert [(box.target_id, box.steered) for box in outputs.sent("bbox")[2:]] == [(0, False), (1, True)]
 
 
@@ -160,7 +164,7 @@ def test_the_predicted_box_is_for_the_images_stamp_plus_the_time_since_it_arrive
     moved = SimpleNamespace(
         motion_at=lambda ns: Motion(ns, Box(11.0, 10.0, 20.0, 20.0), (0.0, 0.0), np.eye(4))
     )
-    outputs.publish(frame, Step(0, track, moved), About(Header()), "")
+    outputs.publish(frame, Step(0, track, moved), About(Header()), NO_REASON)
     (velocity,) = outputs.sent("velocity")
     assert velocity.predicted_stamp == Time(nanosec=250_001_000)
     assert (velocity.center_x, velocity.predicted_x) == (20.0, 11.0)
@@ -173,11 +177,11 @@ def test_once_closed_nothing_is_published(outputs):
     answer = publish(outputs, 1000)
     outputs.close()
     count = len(outputs.published)
-    outputs.take_back(answer, "no image for 0.3 s", 0.0)
+    outputs.take_back(answer, because("no image for 0.3 s"), 0.0)
     outputs.publish_result(Command(None, 0, 1), Outcome.ACCEPTED)
     outputs.propose(Header(), 0, None, "no image")
-    outputs.clear(0, "cleared")
-    outputs.end("the node was deactivated")
+    outputs.clear(0, because("cleared"))
+    outputs.end(ReasonCode.NODE_DEACTIVATED.reason())
     assert len(outputs.published) == count
 
 
@@ -200,6 +204,6 @@ def test_closing_waits_for_a_message_that_is_being_published(outputs, monkeypatc
 
     closing = threading.Thread(target=close)
     closing.start()
-    outputs.take_back(answer, "no image for 0.3 s", 0.0)
+    outputs.take_back(answer, because("no image for 0.3 s"), 0.0)
     closing.join()
     assert closed.is_set()

@@ -51,7 +51,7 @@ def outcomes(bench) -> list[tuple[Outcome, int, str]]:
         ((1, 2), 1, 0, 1, ""),  # without a target 0 it is the steered one
         ((0, 1), 0, ALL, ALL, ""),
         ((0, 1), 0, 5, None, "there is no target 5; targets: 0, 1"),
-        ((1, 2), None, 0, None, "no target is steered by, so 0 names none; targets: 1, 2"),
+        ((1, 2), None, 0, None, "no target is steered, so 0 stands for none; targets: 1, 2"),
     ],
 )
 def test_clear_is_for_one_target_or_all_or_refused_with_those_that_are(

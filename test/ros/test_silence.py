@@ -10,6 +10,7 @@ from node_bench import Bench, following
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
+from efftam_ros.core.reasons import ReasonCode
 from efftam_ros.core.types import Track, TrackState
 from efftam_ros.ros.tracker.session import state_after
 
@@ -88,7 +89,7 @@ def test_a_target_that_has_no_turn_is_taken_back_and_the_others_are_not(bench):
         bench.image()
         told += bench.wait(0.05)
     assert {velocity.target_id for velocity in told} == {1}
-    assert all(v.reason.startswith("the target had no turn for ") and not v.valid for v in told)
+    assert all(v.reason_code == ReasonCode.NO_TURN and not v.valid for v in told)
 
 
 def test_a_target_of_a_camera_that_died_is_coasting_and_then_lost_by_the_settings_of_now(bench):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from support.reasons import because
 
 from efftam_ros.core.types import Track, TrackState
 from efftam_ros.messages.fields import About
@@ -59,7 +60,7 @@ class Table(RuleBasedStateMachine):
 
     @rule(one=IDS)
     def clear(self, one: int) -> None:
-        said, known = self.table.clear(one, "cleared"), self.known.get(one)
+        said, known = self.table.clear(one, because("cleared")), self.known.get(one)
         assert (said is None) == (known is None)
         if said is not None and known is not None:
             known.state, known.selection = TrackState.IDLE, 0

@@ -125,6 +125,9 @@ ATTENTION, POINTER = "graphs/memory_attention/inputs", "graphs/memory_encoder/ou
         ("files/mask_decoder.onnx/bytes", -1, "bytes is -1; it must be 0 or more"),
         ("files/mask_decoder.onnx/sha256", "00", "must be 64 hexadecimal digits"),
         (f"{ENCODER}/outputs/features/shape", [1, 10**12], "features.shape is .* positive sizes"),
+        ("box_head/level_share", 1.5, "box_head.level_share is 1.5; it must be from 0 to 1"),
+        ("box_head/prompt_share", MISSING, "box_head.prompt_share is missing"),
+        ("box_head", MISSING, "box_head and mask_decoder's output levels belong together"),
     ],
 )
 def test_a_faulty_manifest_is_refused_naming_the_entry(
@@ -259,10 +262,10 @@ def unchanged(manifest: Manifest) -> None:
     ("change", "said"),
     [
         (None, r"bundle file .*mask_decoder\.onnx is missing; export or fetch it again"),
-        (lambda content: content[:1000], r"onnx has 1000 bytes, its manifest says \d+; export or fetch"),
+        (lambda content: content[:1000], r"onnx has 1000 bytes, its manifest has \d+; export or fetch"),
         (
             lambda content: content[:-1] + bytes([content[-1] ^ 1]),
-            r"has sha256 [0-9a-f]{12}\.\.\., its manifest says [0-9a-f]{12}",
+            r"has sha256 [0-9a-f]{12}\.\.\., its manifest has [0-9a-f]{12}",
         ),
     ],
     ids=["missing", "truncated", "changed"],
@@ -295,7 +298,7 @@ def test_a_file_is_read_for_its_hash_once(spoiled: Spoil, monkeypatch: pytest.Mo
     manifest = json.loads((folder / "bundle.json").read_text())
     manifest["files"]["mask_decoder.onnx"]["sha256"] = "0" * 64
     (folder / "bundle.json").write_text(json.dumps(manifest))
-    with pytest.raises(InputError, match="its manifest says 000000000000"):
+    with pytest.raises(InputError, match="its manifest has 000000000000"):
         Bundle.load(folder)
 
 

@@ -142,7 +142,7 @@ class TestWhatIsRefused:
             manifest["graphs"]["memory_encoder"]["file"] = "image_encoder.onnx"
 
         graphs = OrtGraphs(Bundle.load(spoiled(swap)), "cuda", STREAM, ort=fake)
-        with pytest.raises(InputError, match=r"image_encoder\.onnx has inputs image; the bundle says"):
+        with pytest.raises(InputError, match=r"image_encoder\.onnx has inputs image; the bundle declares"):
             graphs.open("memory_encoder")
 
 
@@ -336,7 +336,7 @@ class TestTheEngineCache:
         }
         monkeypatch.setattr(gpu, "tensorrt_version", lambda: "101303")
         found.add(self.folder(fake, shipped, cache))
-        monkeypatch.setattr(options, "MOST_DYNAMIC", 100)  # another option of the provider
+        monkeypatch.setattr(options, "MAX_DYNAMIC", 100)  # another option of the provider
         found.add(self.folder(fake, shipped, cache))
         assert len(found) == 5
 

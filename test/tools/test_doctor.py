@@ -281,7 +281,7 @@ def test_an_area_can_be_used_unless_something_it_needs_is_not_there(findings, la
 
 def test_the_page_groups_by_section_and_tells_a_remedy_once(capsys):
     rows = (("a", "ok", "one", ""), ("b", "wrong", "two", "pip x"), ("c", "absent", "one", "pip x"))
-    command._tell([finding(name, state, section, remedy) for name, state, section, remedy in rows])
+    command._print([finding(name, state, section, remedy) for name, state, section, remedy in rows])
     lines = [line.split() for line in capsys.readouterr().out.splitlines() if line]
     assert lines == [
         *(["one"], ["ok", "a", "found"], ["--", "c", "found"], ["->", "pip", "x"]),

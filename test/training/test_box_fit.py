@@ -1,4 +1,4 @@
-"""The box's edges from masks at several levels: what is recorded, the cues, the shares that are fitted."""
+"""The shares of the box head: what is recorded, and what is fitted to it."""
 
 from __future__ import annotations
 
@@ -7,18 +7,13 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as arrays
 
 pytest.importorskip("torch", reason="training needs torch: scripts/setup_env --with-tests")
 
-from efftam_ros.runtime.preprocess import boxes_and_areas
 from efftam_ros.runtime.verify import DISC_BOX, moving_disc, picture
 from training.__main__ import main
-from training.box.fit import read, solve
-from training.box.placed import COMPARED, MAX_OFFSET, PlacedBox, boxes_at_levels
-from training.box.record import MOST_STEP, step_of
+from training.box.fit import boxes_of_profiles, read, solve
+from training.box.record import MAX_STEP, step_of
 
 SIDE = 16
 
@@ -27,96 +22,12 @@ def profiles(logits: np.ndarray) -> np.ndarray:
     return np.stack([logits.max(axis=1), logits.max(axis=2)], axis=1)
 
 
-def around(box: tuple[float, ...], outer: float = 4.0, inner: float = 4.0) -> np.ndarray:
-    """The boxes of a mask whose edges are that much further out and in at the other levels."""
-    edges, outward = np.array(box, float), np.array([-1.0, -1.0, 1.0, 1.0])
-    return np.stack([edges + outer * outward, edges, edges - inner * outward])
-
-
-class TestTheBoxesAtTheLevels:
-    def test_cross_next_to_the_mask_and_end_at_the_border(self) -> None:
-        """A body of logits 2 with an arm of -0.5 to the border at its right, and something apart from it."""
-        logits = np.full((1, SIDE, SIDE), -4.0)
-        logits[0, 6:10, 4:8] = 2.0
-        logits[0, 7, 8:] = -0.5
-        logits[0, 14, 0] = -0.5
-        outer, middle, inner = boxes_at_levels(profiles(logits))[0]
-        assert outer.tolist() == pytest.approx([16, 24, 4 * SIDE, 40])
-        assert middle.tolist() == pytest.approx([4 * 4.1667, 4 * 6.1667, 4 * 8.3, 4 * 9.8333], abs=1e-3)
-        assert inner.tolist() == pytest.approx([4 * 4.3333, 4 * 6.3333, 4 * 7.9, 4 * 9.6667], abs=1e-3)
-
-    def test_are_none_for_an_empty_mask_and_all_there_for_a_faint_one(self) -> None:
-        logits = np.full((2, SIDE, SIDE), -3.0)
-        logits[1, 5:8, 5:8] = 0.2
-        empty, faint = boxes_at_levels(profiles(logits))
-        assert np.isnan(empty).all()
-        assert (faint[:, 2:] > faint[:, :2]).all()
-
-    @given(arrays.arrays(np.float32, (3, 8, 8), elements=st.floats(-20, 20, width=32)))
-    def test_lie_around_and_within_that_of_the_mask_which_is_the_runtimes(self, logits: np.ndarray) -> None:
-        found, (expected, areas) = boxes_at_levels(profiles(logits)), boxes_and_areas(logits)
-        for boxes, box, area in zip(found, expected, areas, strict=True):
-            if area == 0:
-                assert np.isnan(boxes).all()
-                continue
-            outer, middle, inner = boxes
-            assert middle == pytest.approx(box, abs=1e-3)
-            assert (outer[:2] <= middle[:2]).all()
-            assert (middle[:2] <= inner[:2]).all()
-            assert (outer[2:] >= middle[2:]).all()
-            assert (middle[2:] >= inner[2:]).all()
-            assert (outer >= 0).all()
-            assert (outer <= 32).all()
-
-    @given(st.integers(0, 4), st.integers(0, 4))
-    def test_move_with_the_mask(self, right: int, down: int) -> None:
-        rows, columns = np.mgrid[:SIDE, :SIDE]
-        disc = (4.0 - np.hypot(rows - 6, columns - 6))[None]
-        moved = (4.0 - np.hypot(rows - 6 - down, columns - 6 - right))[None]
-        shift = 4 * np.array([right, down, right, down])
-        assert boxes_at_levels(profiles(moved)) == pytest.approx(boxes_at_levels(profiles(disc)) + shift)
-
-
-class TestTheCues:
-    def test_of_a_rotor_that_the_mask_leaves_out_lead_to_the_level_that_holds_it(self) -> None:
-        """Drawn wider than the mask by what the outer level adds, and as high as the mask."""
-        mask = (280.0, 185.0, 320.0, 215.0)
-        place = PlacedBox(np.array([276.0, 185.0, 324.0, 215.0]), np.array(mask))
-        place.compare(around(mask))
-        level, _ = place.cues(around(mask))
-        assert place.levels == pytest.approx((-1.0, 0.0), abs=1e-3)
-        assert level.tolist() == pytest.approx([4, 0, 4, 0], abs=0.01)
-
-    def test_of_a_dog_behind_a_gate_reach_below_the_bar_as_drawn(self) -> None:
-        place = PlacedBox(np.array([100.0, 100, 160, 160]), np.array([100.0, 100, 160, 140]))
-        _, prompt = place.cues(around((200, 120, 230, 140)))
-        assert prompt.tolist() == pytest.approx([0, 0, 0, 10])
-
-    def test_never_lead_beyond_the_levels_or_a_size(self) -> None:
-        mask = (100.0, 100, 140, 140)
-        place = PlacedBox(np.array([0.0, 0, 400, 10]), np.array([200.0, 0, 210, 10]))
-        place.compare(around(mask))
-        level, prompt = place.cues(around(mask))
-        assert level.tolist() == pytest.approx([4, -4, 4, -4])
-        assert prompt.tolist() == pytest.approx([40 * MAX_OFFSET, 0, 40 * MAX_OFFSET, 0])
-
-    def test_come_from_the_first_images_because_the_target_may_come_closer(self) -> None:
-        place = PlacedBox(np.array([0.0, 0, 24, 24]), np.full(4, np.nan))
-        for _ in range(COMPARED):
-            place.compare(around((0, 0, 20, 20)))
-        before = place.levels
-        place.compare(around((0, 0, 90, 90)))
-        assert place.levels == before
-        assert before == pytest.approx((-0.54, -0.54), abs=0.01)
-        assert place.cues(around((0, 0, 20, 20)))[1].tolist() == [0] * 4
-
-
 def recording(path: Path, moved: float, frames: int = 8) -> None:
     """A followed body with soft edges, whose true box is ``moved`` of the way to the outer level."""
     logits = np.full((1, SIDE, SIDE), -3.0)
     logits[0, 5:11, 4:12] = 3.0
     logits[0, 4:12, 3:13] = np.maximum(logits[0, 4:12, 3:13], -0.6)
-    outer, middle, _ = boxes_at_levels(profiles(logits))[0]
+    outer, middle, _ = boxes_of_profiles(profiles(logits)[None])[0, 0]
     rng = np.random.default_rng(len(path.name))
     corner = rng.uniform(10, 60, 2)
     truth = middle + moved * (outer - middle) + np.tile(corner, 2)
@@ -189,6 +100,6 @@ def test_a_recorded_target_can_be_fitted_to_and_is_not_recorded_again(tmp_path: 
     assert (out / "disc.npz").stat().st_mtime_ns == before
 
 
-@pytest.mark.parametrize(("length", "images", "step"), [(20, 24, 1), (48, 24, 2), (500, 24, MOST_STEP)])
+@pytest.mark.parametrize(("length", "images", "step"), [(20, 24, 1), (48, 24, 2), (500, 24, MAX_STEP)])
 def test_few_images_cover_a_video(length: int, images: int, step: int) -> None:
     assert step_of(length, images) == step

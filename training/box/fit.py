@@ -1,10 +1,11 @@
 """Fit two shares to what `record` wrote, each scene left out in turn, and report what they give.
 
 An edge of the box is moved outwards of the mask's edge: by one share of the way to the level of the logits
-that fits the drawn box, and by another of the drawn box's offset from the prompted mask (placed.py). The
-drawn box is moved a little for the fit, as nobody draws exactly. What is reported of a folder that is fitted
-comes from shares that were found without the scene; of those after --report from all of the former. Images in
-which the mask misses the target (overlap below 0.2) count in neither.
+that fits the drawn box, and by another of the drawn box's offset from the prompted mask
+(`efftam_ros.core.policies.drawn_box`). The drawn box is moved a little for the fit, as nobody draws exactly.
+What is reported of a folder that is fitted comes from shares that were found without the scene; of those
+after --report from all of the former. Images in which the mask misses the target (overlap below 0.2) count in
+neither.
 
 Columns: overlap with the truth and mean error of an edge, in sizes, of the mask's box, the tracker's and the
 one that is placed; how many targets gain and lose more than 0.01 of overlap against the tracker's; share of
@@ -24,12 +25,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, iou
+from efftam_ros.core.policies.drawn_box import LEVELS, OUTWARD, EdgeCues, Edges, sides
 from efftam_ros.tools.common.terminal import print_table
-from training.box.placed import LEVELS, OUTWARD, Edges, PlacedBox, boxes_at_levels, sides
+from efftam_workshop.model.common.layers import boxes_at_levels
 
 OUT = Path("runs/box_shares.json")
 FOUND = 0.2  # overlap of mask and truth from which the target is not missed
@@ -48,8 +51,8 @@ class Target:
     """What is known of one target's edges in M followed images, px of the image.
 
     ``scene``: targets of one scene are left out together; ``mask``, ``published``, ``truth``: boxes [M, 4];
-    ``level``, ``prompt``: the two cues of `PlacedBox.cues`; ``soft``: distance between an edge's places at
-    the outer levels, [M, 4] each; ``limit``: [2] width and height of the image.
+    ``level``, ``prompt``: the two cues of `EdgeCues`, [M, 4], in sizes of the mask; ``soft``: distance
+    between an edge's places at the outer levels, [M, 4]; ``limit``: [2] width and height of the image.
     """
 
     name: str
@@ -63,8 +66,8 @@ class Target:
     limit: Edges
 
     def placed(self, shares: NDArray[np.float64]) -> Edges:
-        outward = (shares[0] * self.level + shares[1] * self.prompt) * OUTWARD
-        return np.clip(self.mask + outward, 0.0, np.tile(self.limit, 2))
+        outward = (shares[0] * self.level + shares[1] * self.prompt) * sides(self.mask)
+        return np.clip(self.mask + outward * OUTWARD, 0.0, np.tile(self.limit, 2))
 
 
 def read(path: Path, noise: NDArray[np.float64] | None = None) -> Target | None:
@@ -72,31 +75,39 @@ def read(path: Path, noise: NDArray[np.float64] | None = None) -> Target | None:
     moved, in its sizes."""
     with np.load(path) as arrays:
         z = dict(arrays)
-    count, masks, _, side = z["profiles"].shape
-    boxes = boxes_at_levels(z["profiles"].reshape(count * masks, 2, side))
-    boxes = boxes.reshape(count, masks, len(LEVELS), 4)
+    boxes = boxes_of_profiles(z["profiles"])
     origin, scale = (np.tile(part, 2)[:, None, None, :] for part in (z["view"][:, :2], z["view"][:, 2:]))
     boxes = boxes / scale + origin
     truth = np.concatenate([z["truth"][:, :2], z["truth"][:, :2] + z["truth"][:, 2:]], axis=1)
     published = np.concatenate([z["published"][:, :2], z["published"][:, :2] + z["published"][:, 2:]], axis=1)
     limit = z["image_size"].astype(np.float64)
     drawn = truth[0] if noise is None else truth[0] + noise * sides(truth[0])
-    place = PlacedBox(np.clip(drawn, 0.0, np.tile(limit, 2)), boxes[0, 0, 1])
+    cues = EdgeCues(np.clip(drawn, 0.0, np.tile(limit, 2)), boxes[0, 0, 1])
     rows: list[tuple[Edges, Edges, Edges, Edges, Edges, Edges]] = []
-    for i in range(1, count):
+    for i in range(1, len(truth)):
         found = boxes[i, z["row"][i]]
         if z["row"][i] < 0 or not np.isfinite(found).all():
             continue
-        place.compare(found)
+        cues.compare(found)
         if overlap(found[1], truth[i]) >= FOUND:
             tracker = published[i] if np.isfinite(published[i]).all() else found[1]
             between = (found[0] - found[-1]) * OUTWARD
-            rows.append((found[1], tracker, truth[i], *place.cues(found), between))
+            rows.append((found[1], tracker, truth[i], cues.way(found, sides(found[1])), cues.offset, between))
     if not rows:
         return None
     columns = [np.array(column) for column in zip(*rows, strict=True)]
     mask, shown, wanted, level, prompt, soft = columns
     return Target(path.stem, SCENE.sub("", path.stem), mask, shown, wanted, level, prompt, soft, limit)
+
+
+def boxes_of_profiles(profiles: NDArray[np.floating]) -> Edges:
+    """Boxes [N, masks, levels, 4], network px, of the maximum logits of each column and row [N, masks, 2, L];
+    NaN for an empty mask."""
+    count, masks, _, side = profiles.shape
+    columns, rows = torch.from_numpy(profiles.astype(np.float32).reshape(-1, 2, side)).unbind(1)
+    boxes = boxes_at_levels(columns, rows)
+    boxes[columns.amax(dim=1) <= 0] = np.nan
+    return boxes.numpy().astype(np.float64).reshape(count, masks, len(LEVELS), 4)
 
 
 def overlap(one: Edges, other: Edges) -> float:
@@ -119,7 +130,7 @@ def solve(targets: Iterable[Target]) -> Shares:
     cues, wanted, soft, equal = [], [], [], []
     for one in targets:
         size = sides(one.mask)
-        cues.append(np.stack([one.level / size, one.prompt / size], -1).reshape(-1, 2))
+        cues.append(np.stack([one.level, one.prompt], -1).reshape(-1, 2))
         wanted.append(np.clip((one.truth - one.mask) * OUTWARD / size, -1.0, 2.0).ravel())
         soft.append((one.soft / size).ravel())
         count = len(wanted[-1])

@@ -1,8 +1,8 @@
-"""Which of several streams of gimbal attitude is believed.
+"""Chooses which of several streams of gimbal attitude is used.
 
 Behind an autopilot the gimbal's own attitude (message 285 of component 154 or 171 to 175) and the autopilot's
 copy of it may both arrive, each with its own clock; the copy goes on with the last attitude after the gimbal
-died. Where the gimbal itself was heard, it alone is believed.
+died. Where the gimbal itself sends, its stream alone is used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from efftam_flight.waits import GIMBAL_SILENT_S
 
 
 def mount_of(number: int) -> int:
-    """The mount, from 1, that a gimbal_device_id means: its own number, or its component's. 0: none."""
+    """Return the mount, from 1, that a gimbal_device_id means: its own number, or its component's. 0:
+    none."""
     return GIMBAL_COMPONENTS.index(number) + 1 if number in GIMBAL_COMPONENTS else number
 
 
@@ -51,11 +52,11 @@ class AttitudeSources:
         mount = mount_of(gimbal_device_id)
         self._gimbals = GIMBAL_COMPONENTS[mount - 1 : mount] if mount else GIMBAL_COMPONENTS
         self._streams: dict[int, _AttitudeStream] = {}
-        self.yaw_frame: YawFrame | None = None  # of the last attitude that was believed
+        self.yaw_frame: YawFrame | None = None  # of the last attitude that was used
 
     @property
     def device(self) -> int | None:
-        """The component of the gimbal that speaks for itself, None when it was not heard."""
+        """The component of a gimbal that sends its own attitude, None when none did."""
         return next((component for component in self._gimbals if component in self._streams), None)
 
     @property
@@ -63,16 +64,17 @@ class AttitudeSources:
         """Whether a gimbal's attitude carries no time."""
         return any(stream.is_timeless for stream in self._streams.values())
 
-    def device_speaks(self, now: Instant) -> bool:
+    def device_sends(self, now: Instant) -> bool:
         device = self.device
         return device is not None and now.steady_s - self._streams[device].advanced_s <= GIMBAL_SILENT_S
 
     def is_dead(self, now: Instant) -> bool:
-        """True when a gimbal was heard and is not any more; a copy of what it said says nothing."""
-        return self.device is not None and not self.device_speaks(now)
+        """Return True when a gimbal that sent its own attitude does so no more; the autopilot's copy is no
+        sign of life."""
+        return self.device is not None and not self.device_sends(now)
 
     def take(self, message: Message, now: Instant) -> AttitudeSample | None:
-        """The attitude in a message 285 on the images' clock; None when it is not to be believed."""
+        """Return the attitude in a message 285 on the images' clock; None when it is not to be used."""
         component = message.get_srcComponent()
         if component != self._manager and component not in self._gimbals:
             return None

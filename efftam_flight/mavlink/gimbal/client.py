@@ -42,6 +42,7 @@ from efftam_flight.values import (
     YawFrame,
 )
 from efftam_flight.waits import AUTOPILOT_SILENT_S, CONTROLLER_SILENT_S
+from efftam_ros.core.reasons import Reason, ReasonCode
 
 LEVEL = mav.GIMBAL_MANAGER_FLAGS_ROLL_LOCK | mav.GIMBAL_MANAGER_FLAGS_PITCH_LOCK
 LEAVE = -1.0
@@ -53,17 +54,17 @@ STATUS_HZ = 5.0
 RC_HZ = 25.0
 # Of the vehicle's attitude where the gimbal's yaw counts from north: only the mount's stops need it then.
 SLOW_VEHICLE_HZ = 20.0
-INFORMATION_S, MOST_INFORMATION_TRIES = 1.0, 5
+INFORMATION_S, MAX_INFORMATION_TRIES = 1.0, 5
 # A gimbal manager that counts in degrees gives limits beyond a full turn.
 FULL_TURN = 2 * math.pi + 0.01
 
 
 class GimbalPort(Protocol):
-    """Who wants to know of the gimbal. Calls must not block."""
+    """The receiver of the gimbal's data. Calls must not block."""
 
     def attitude(self, sample: AttitudeSample) -> None: ...
     def vehicle(self, sample: VehicleSample) -> None: ...
-    def control(self, control: Control, reason: str) -> None: ...
+    def control(self, control: Control, reason: Reason) -> None: ...
     def gimbal_alive(self, alive: bool) -> None: ...
     def limits(self, limits: GimbalLimits) -> None: ...
 
@@ -71,8 +72,8 @@ class GimbalPort(Protocol):
 class GimbalClient:
     """One vehicle's gimbal. One thread at a time.
 
-    Where steering stops or control is lost, and where the manager says that we hold what nobody here wants,
-    zeros go out as `StopSequence` says, and the gimbal is released.
+    When steering stops, when control is lost, and when the manager reports us in control although nobody here
+    wants it, zero rates are sent as `StopSequence` decides, and control is released.
     """
 
     def __init__(
@@ -96,8 +97,8 @@ class GimbalClient:
         # The manager's, by their numbers in each kind of message: those need not agree.
         self._gimbals: dict[str, set[int]] = {}
         self._alive = True
-        self._tell_silence_s = -math.inf
-        self._timeless = False  # that was told
+        self._report_silence_s = -math.inf
+        self._timeless = False  # a gimbal without a clock was reported
         self._information_tries = 0
         self._next_information_s = -math.inf
 
@@ -107,7 +108,8 @@ class GimbalClient:
 
     @property
     def at_rest(self) -> bool:
-        """Whether nothing is left to do: the gimbal stands and is given back, or nobody can be told."""
+        """Whether nothing is left to do: the gimbal stands and is given back, or there is no autopilot to
+        send to."""
         ours = self._holder.control is Control.HELD and not self._holder.wanted
         return self._autopilot.link is None or not (
             self._rates.step in (StopStep.ZERO, StopStep.WATCH) or ours
@@ -119,7 +121,7 @@ class GimbalClient:
         """Take the gimbal, or stop it and give it back.
 
         A wish that is not ``fresh`` is older than this client: another component may have taken the gimbal
-        since. It waits for the manager's word, and takes the gimbal from nobody.
+        since. It waits for the manager's report, and takes the gimbal from nobody.
         """
         if wanted == self._holder.wanted:
             return
@@ -131,10 +133,13 @@ class GimbalClient:
         self._rivals.begin()
         self._holder.want(wanted, fresh, now.steady_s)
         if wanted and self._autopilot.link is None:
-            self._report(Severity.WARNING, "no autopilot has been heard: nobody to move the gimbal")
+            self._report(
+                Severity.WARNING,
+                "no message of an autopilot has arrived: the gimbal cannot be moved; check the link",
+            )
 
     def set_rates(self, rates: Rates, now: Instant) -> None:
-        """What the gimbal shall do from now on. Not finite: it stops."""
+        """Set the rates from now on. Rates that are not finite stop the gimbal."""
         if not rates.is_finite:
             self._report(Severity.ERROR, f"rates {rates.pitch}, {rates.yaw} rad/s are not finite: stopped")
             rates = STOPPED
@@ -144,11 +149,12 @@ class GimbalClient:
     # Time
 
     def tick(self, now: Instant) -> None:
-        """Ask for what is missing, repeat what holds, stop what nobody wants any more; call at 50 Hz."""
+        """Request what is missing, repeat rates that hold, stop a gimbal that nobody steers any more; call at
+        50 Hz."""
         if self._autopilot.falls_silent(now.steady_s):
             self._holder.silent()
             self._report(Severity.ERROR, f"the autopilot is silent for {AUTOPILOT_SILENT_S:g} s")
-        self._tell_silence(now.steady_s)
+        self._report_silence(now.steady_s)
         if self._autopilot.link is None:
             return
         self._subscribe(now)
@@ -156,7 +162,7 @@ class GimbalClient:
         self._holder.tick(self._autopilot.kind.gates, now.steady_s)
         starved = self._rates.starved(now.steady_s)
         self._update_rates(now)
-        if starved:  # said afterwards, as a log line may hold up this process
+        if starved:  # reported afterwards, as a log line may delay this process
             self._report(
                 Severity.WARNING, f"no rates from the controller for {CONTROLLER_SILENT_S:g} s: stopped"
             )
@@ -185,8 +191,8 @@ class GimbalClient:
         if self.config.rc_channels:
             wanted.want(manager, mav.MAVLINK_MSG_ID_RC_CHANNELS, RC_HZ)
         if self.config.attitude_rate > 0:
-            # A gimbal that speaks for itself is the better source, and two streams fill a slow link.
-            device = self._sources.device if self._sources.device_speaks(now) else None
+            # A gimbal that sends its own attitude is the better source, and two streams fill a slow link.
+            device = self._sources.device if self._sources.device_sends(now) else None
             if device is not None:
                 wanted.drop(manager, ATTITUDE)
                 wanted.want(device, ATTITUDE, self.config.attitude_rate)
@@ -198,7 +204,7 @@ class GimbalClient:
             self._autopilot.command(
                 mav.MAV_CMD_SET_MESSAGE_INTERVAL, message_id, interval_us, component=component
             )
-        if now.steady_s >= self._next_information_s and self._information_tries < MOST_INFORMATION_TRIES:
+        if now.steady_s >= self._next_information_s and self._information_tries < MAX_INFORMATION_TRIES:
             self._next_information_s = now.steady_s + INFORMATION_S
             self._information_tries += 1
             self._autopilot.command(mav.MAV_CMD_REQUEST_MESSAGE, MANAGER_INFORMATION)
@@ -211,26 +217,27 @@ class GimbalClient:
             self._alive = alive
             self._port.gimbal_alive(alive)
             if alive:
-                self._report(Severity.INFO, "the gimbal is heard again")
+                self._report(Severity.INFO, "the gimbal sends again")
             else:
                 self._report(Severity.ERROR, "the gimbal is silent: rates are zero; check its power and link")
 
-    def _tell_silence(self, now_s: float) -> None:
-        """Whoever steers learns at once that nothing is heard, and then each second for how long."""
-        silent_s, was_told = self._autopilot.silent_s(now_s), self._tell_silence_s > -math.inf
-        if silent_s and now_s >= self._tell_silence_s:
-            self._tell_silence_s = now_s + 1.0
-            self._port.control(Control.SILENT, f"the autopilot is silent for {silent_s:.1f} s")
-        elif not silent_s and was_told:
-            self._tell_silence_s = -math.inf
+    def _report_silence(self, now_s: float) -> None:
+        """Report at once that the autopilot is silent, and then each second for how long."""
+        silent_s, was_reported = self._autopilot.silent_s(now_s), self._report_silence_s > -math.inf
+        if silent_s and now_s >= self._report_silence_s:
+            self._report_silence_s = now_s + 1.0
+            silence = ReasonCode.AUTOPILOT_SILENT.reason(duration=f" for {silent_s:.1f} s")
+            self._port.control(Control.SILENT, silence)
+        elif not silent_s and was_reported:
+            self._report_silence_s = -math.inf
             self._port.control(self._holder.control, self._holder.reason)
 
     def _update_rates(self, now: Instant) -> None:
         now_s = now.steady_s
         if self._autopilot.link is not None:
             at = self._situation(now_s)
-            heard = self._alive and not self._autopilot.pauses(now_s)
-            self._rates.update(heard and self._holder.may_steer(at.autopilot.gates, now_s), at, now_s)
+            is_alive = self._alive and not self._autopilot.pauses(now_s)
+            self._rates.update(is_alive and self._holder.may_steer(at.autopilot.gates, now_s), at, now_s)
 
     def _situation(self, now_s: float) -> Situation:
         holder, autopilot = self._holder, self._autopilot
@@ -256,7 +263,7 @@ class GimbalClient:
     # The autopilot's side
 
     def handle(self, message: Message, link: str, now: Instant) -> None:
-        """A message of our vehicle, or of who else wants to move its gimbal."""
+        """Take a message of our vehicle, or of another component that moves its gimbal."""
         if self._holder.wanted or self._rates.step is not StopStep.DONE:
             kind = self._autopilot.kind
             rival = self._rivals.find(message, kind)
@@ -267,11 +274,11 @@ class GimbalClient:
             return
         kind, component = message.get_type(), message.get_srcComponent()
         manager = component == self.config.manager_component
-        if manager and self._autopilot.hear(link, message, now.steady_s):
+        if manager and self._autopilot.receive(link, message, now.steady_s):
             self._begin_anew(now)
         if link != self._autopilot.link:
             return
-        self._autopilot.subscriptions.heard(component, message.get_msgId())
+        self._autopilot.subscriptions.received(component, message.get_msgId())
         made_s = self._time(message, now) if manager else now.steady_s
         if manager and self._is_of_another_gimbal(message):
             return
@@ -306,7 +313,7 @@ class GimbalClient:
                 self._report_settings()
 
     def _begin_anew(self, now: Instant) -> None:
-        """The autopilot may have forgotten what it was asked, and may have other parameters."""
+        """Request everything again: a restarted autopilot has forgotten it, and may have other parameters."""
         self._information_tries, self._next_information_s = 0, -math.inf
         self._settings.restart()
         self._holder.ask(now.steady_s)
@@ -315,8 +322,8 @@ class GimbalClient:
                 self._autopilot.command(mav.MAV_CMD_SET_MESSAGE_INTERVAL, message_id, 1e6 / ONCE_HZ)
 
     def _time(self, message: Message, now: Instant) -> float:
-        """When the autopilot made a message, on our steady clock, s. Whichever carries its time since boot
-        may tell of a restart; that of an attitude may be the gimbal's."""
+        """Return when the autopilot made a message, on our steady clock, s. Any message with its time since
+        boot may show a restart, except an attitude, whose time may be the gimbal's."""
         kind = message.get_type()
         boot_s = 0.0 if kind == ATTITUDE_KIND else getattr(message, "time_boot_ms", 0) / 1e3
         if kind == "TIMESYNC" and message.tc1 == 0:  # its question names its own time
@@ -344,7 +351,7 @@ class GimbalClient:
         if fault:
             self._report(Severity.WARNING, fault)
 
-    def _on_control(self, control: Control, reason: str) -> None:
+    def _on_control(self, control: Control, reason: Reason) -> None:
         if control is Control.HELD and not self._holder.wanted:
             self._rates.stop_unknown()  # moved by us, before this process started
         self._port.control(control, reason)
@@ -359,19 +366,19 @@ class GimbalClient:
         return self._chosen(numbers) or self._mount
 
     def _is_ours(self, number: int) -> bool:
-        """Whether a gimbal_device_id means the gimbal that we steer. 0 means every gimbal."""
+        """Return whether a gimbal_device_id means the gimbal that we steer. 0 means every gimbal."""
         return number == 0 or mount_of(number) == (mount_of(self._gimbal) or 1)
 
     def _chosen(self, numbers: set[int]) -> int | None:
         return min((number for number in numbers if mount_of(number) == self._mount), default=None)
 
     def _is_of_another_gimbal(self, message: Message) -> bool:
-        """Whether the manager speaks of a gimbal that is not steered: ArduPilot sends status, limits and copy
-        of the attitude for each of its mounts."""
+        """Return whether a message of the manager is about a gimbal that is not steered: ArduPilot sends
+        status, limits and copy of the attitude for each of its mounts."""
         number, kind = getattr(message, "gimbal_device_id", None), message.get_type()
         if number is None:
             return False
-        if not number and kind != ATTITUDE_KIND:  # as PX4 says twice after its boot
+        if not number and kind != ATTITUDE_KIND:  # as PX4 sends it twice after its boot
             if kind == STATUS_KIND and kind not in self._gimbals:
                 self._holder.none_yet()
             return True
@@ -385,7 +392,7 @@ class GimbalClient:
                 Severity.WARNING,
                 f"several gimbals are managed: number {min(numbers)} is steered; gimbal_device_id chooses",
             )
-        # Who is in control is believed of the first until the chosen one is heard: better than of none.
+        # Until the chosen gimbal sends, the first one's control counts: better than none.
         return bool(number != (self._chosen(numbers) or min(numbers)))
 
     def _read_limits(self, message: Message) -> None:
@@ -404,6 +411,6 @@ class GimbalClient:
     def _read_ack(self, message: Message) -> None:
         addressed = (message.target_system, message.target_component)
         ours = message.command == CONFIGURE and addressed in (self._ids, (0, 0))
-        # ACCEPTED says nothing: message 281 tells who is in control.
+        # ACCEPTED does not grant control: message 281 reports who is in control.
         if ours and message.result not in (mav.MAV_RESULT_ACCEPTED, mav.MAV_RESULT_IN_PROGRESS):
             self._report(Severity.ERROR, f"the gimbal's manager refuses control, result {message.result}")

@@ -1,4 +1,4 @@
-"""Who controls the gimbal: what its manager says (message 281), taking it and giving it back (1001)."""
+"""Takes and releases control of the gimbal (command 1001), and follows who is in control (message 281)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Callable
 from efftam_flight.mavlink.dialect import Message, Severity, mav
 from efftam_flight.values import Control
 from efftam_flight.waits import ASK_AGAIN_S, MANAGER_S, MAX_REQUESTS
+from efftam_ros.core.reasons import NO_REASON, Reason, ReasonCode
 
 CONFIGURE = mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE
 RELEASE_MINE = (-3, -3)
-NOBODY = "nobody is in control of the gimbal"
 
 Ids = tuple[int, int]
 
@@ -24,12 +24,12 @@ class GimbalHolder:
         self,
         ids: Ids,
         configure: Callable[[Ids], None],
-        on_control_changed: Callable[[Control, str], None],
+        on_control_changed: Callable[[Control, Reason], None],
         report: Callable[[Severity, str], object],
     ) -> None:
         self._ids, self._configure, self._report = ids, configure, report
         self._on_control_changed = on_control_changed
-        self.control, self.reason = Control.SILENT, ""
+        self.control, self.reason = Control.SILENT, NO_REASON
         self.wanted = False
         self._ended = ""  # why steering ended, since it was wanted
         self._by: Ids = (0, 0)
@@ -40,8 +40,8 @@ class GimbalHolder:
         self._tries = 0
         self._next_try_s = -math.inf
         self._taken = False  # asked for, and not given back since
-        self._yielded = False  # another moves it, whatever the manager says
-        self._is_restarted = False  # the autopilot was, and has not named anybody since
+        self._yielded = False  # another moves it, whatever the manager reports
+        self._is_restarted = False  # the autopilot restarted and has named nobody since
         self._stop_tries = 0
 
     def want(self, wanted: bool, fresh: bool, now_s: float) -> None:
@@ -52,8 +52,9 @@ class GimbalHolder:
         self._stop_tries = 0
 
     def may_steer(self, gates: bool, now_s: float) -> bool:
-        """Whether rates of the controller may go out: once the manager says that we are in control, after
-        it was asked, as it may have been restarted. One that does not gate may never say who is."""
+        """Return whether rates of the controller may be sent. The manager must have reported us in control
+        after the last request, as it may have been restarted; one that does not gate rates may never report
+        it."""
         if self.control is Control.UNKNOWN:
             return self.wanted and not gates and now_s - self._asked_s >= MANAGER_S
         return self.wanted and self.control is Control.HELD and self._answered_s >= self._asked_s
@@ -71,30 +72,30 @@ class GimbalHolder:
         return self._by not in ((0, 0), self._ids)
 
     def ask(self, now_s: float) -> None:
-        """The autopilot is heard after a pause, and asked who holds the gimbal."""
+        """Note that the autopilot sends again after a pause, and was asked who controls the gimbal."""
         if self._answered_s >= self._asked_s:  # else it was asked before, and has not answered
             self._asked_s = now_s
-        # Where the gimbal was held, nothing moves until the manager has said who is in control now.
+        # Where we were in control, nothing moves until the manager has reported who is in control now.
         if self.control is Control.SILENT and not self._held:
-            self._set(Control.UNKNOWN, "")
+            self._set(Control.UNKNOWN, NO_REASON)
 
     def on_restart(self) -> None:
-        """The autopilot was restarted: nobody is in control any more."""
+        """Note that the autopilot was restarted: nobody is in control any more."""
         self._by = (0, 0)
         self._is_restarted, self._stop_tries = True, 0
         if self.control is not Control.UNKNOWN or self.wanted:
-            self._set(Control.NOBODY, "the autopilot was restarted")
+            self._set(Control.NOBODY, ReasonCode.AUTOPILOT_RESTARTED.reason())
 
     def none_yet(self) -> None:
-        """The manager has found no gimbal yet."""
+        """Note that the manager has found no gimbal yet."""
         if not self._held:
-            self._set(Control.NOBODY, "the autopilot has found no gimbal yet")
+            self._set(Control.NOBODY, ReasonCode.NO_GIMBAL.reason())
 
     def silent(self) -> None:
-        self._set(Control.SILENT, "the autopilot is silent")
+        self._set(Control.SILENT, ReasonCode.AUTOPILOT_SILENT.reason(duration=""))
 
     def read(self, message: Message, now_s: float) -> None:
-        """Message 281."""
+        """Read message 281."""
         self._answered_s = now_s
         self._by = (message.primary_control_sysid, message.primary_control_compid)
         if self._by == self._ids and self._yielded:
@@ -102,35 +103,35 @@ class GimbalHolder:
         self._yielded = False
         self._is_restarted = self._is_restarted and self._by == (0, 0)
         if self._by == self._ids:
-            self._set(Control.HELD, "")
+            self._set(Control.HELD, NO_REASON)
         elif self._by == (0, 0):
-            # Whoever reads only this last status has to learn why steering ended.
-            self._set(Control.NOBODY, NOBODY + self._ended)
+            # A reader of this last status alone has to learn why steering ended.
+            self._set(Control.NOBODY, ReasonCode.NOBODY_IN_CONTROL.reason(ended=self._ended))
         else:
-            self._set(Control.OTHER, f"{self._name} is in control of the gimbal")
+            self._set(Control.OTHER, ReasonCode.OTHER_IN_CONTROL.reason(name=self._name))
 
     def yield_to(self, name: str, now_s: float) -> None:
         """Another component commands the gimbal: it is theirs, and given back at once."""
         if not self._yielded:
             self._yielded, self._next_try_s = True, now_s
-        self._set(Control.OTHER, f"taken by {name}")
-        self.lose(f"taken by {name}")
+        taken = ReasonCode.TAKEN_BY_OTHER.reason(name=name)
+        self._set(Control.OTHER, taken)
+        self.lose(taken)
 
-    def lose(self, reason: str) -> None:
-        """Steering ends; whoever steers decides whether to take the gimbal back."""
+    def lose(self, reason: Reason) -> None:
+        """End steering; the controller decides whether to take the gimbal back."""
         if self.wanted:
             self._held = self.wanted = False
-            self._ended = "" if reason == NOBODY else f"; steering ended: {reason}"
+            is_released = reason.code is ReasonCode.NOBODY_IN_CONTROL
+            self._ended = "" if is_released else f"; steering ended: {reason}"
             self._report(Severity.WARNING, f"steering ends: {reason}")
 
     def tick(self, gates: bool, now_s: float) -> None:
-        """Ask for control where it is wanted. Control that was lost is not asked for again: another may have
-        taken it. ``gates``: see `AutopilotKind`."""
+        """Ask for control where it is wanted. Do not re-take lost control: another component may have it.
+        ``gates``: see `AutopilotKind`."""
         is_unanswered = self.control is Control.UNKNOWN and now_s - self._asked_s >= MANAGER_S
-        if self.wanted and gates and is_unanswered:  # no rate goes out: whoever steers has to know
-            self._set(
-                Control.NOBODY, f"the gimbal's manager has not said for {MANAGER_S:g} s who is in control"
-            )
+        if self.wanted and gates and is_unanswered:  # no rate is sent: the controller has to know
+            self._set(Control.NOBODY, ReasonCode.MANAGER_SILENT.reason(limit_s=MANAGER_S))
         if not self.wanted or self._held or self.control is Control.HELD or now_s < self._next_try_s:
             return
         if not self._fresh:
@@ -166,8 +167,8 @@ class GimbalHolder:
             self._configure(self._ids)
 
     def give_back(self, now_s: float) -> None:
-        """What stands and is not wanted is released, again and again until the manager says so. A bridge that
-        has just started may still hear that it is wanted."""
+        """Release a gimbal that stands and is not wanted, again until the manager confirms it. A bridge that
+        has just started waits: `steering_enabled` may still arrive."""
         ours = self._by == self._ids or (self._taken and self.control is Control.UNKNOWN)
         if self.wanted or not ours or now_s < self._next_try_s:
             return
@@ -179,7 +180,7 @@ class GimbalHolder:
     def _name(self) -> str:
         return f"{self._by[0]}/{self._by[1]}"
 
-    def _set(self, control: Control, reason: str) -> None:
+    def _set(self, control: Control, reason: Reason) -> None:
         if (control, reason) == (self.control, self.reason):
             return
         self.control, self.reason = control, reason

@@ -43,25 +43,25 @@ class GimbalRates:
         return StopStep.DONE if self._stop is None else self._step
 
     def begin(self) -> None:
-        """Somebody enabled steering: rates may go out again, whoever commanded the gimbal before."""
+        """Allow rates again when steering is enabled, whichever component commanded the gimbal before."""
         self._is_taken = False
 
     def wish(self, rates: Rates, now_s: float) -> None:
         self._wished, self._wished_s = rates, now_s
 
     def stop_unknown(self) -> None:
-        """A process that had our ids may have moved the gimbal: it has to be stopped."""
+        """Stop a gimbal that an earlier process with our ids may have moved."""
         if not self._is_taken:
             self._stop = self._stop or StopSequence(STOPPED)
 
     def on_restart(self) -> None:
-        """The autopilot was restarted, and has forgotten what another commanded."""
+        """Note that the autopilot was restarted, and has forgotten what another component commanded."""
         if self._stop is not None:
             self._stop = replace(self._stop, contested_s=math.inf)
 
     def on_rival(self, counts: bool, gates: bool, now_s: float) -> None:
-        """Another component commands the gimbal: our rate ends. ``counts``: the autopilot is known to obey
-        it; else its effect is looked for. ``gates``: see `AutopilotKind`."""
+        """End our rate because another component commands the gimbal. ``counts``: the autopilot is known to
+        obey it; else its effect is looked for. ``gates``: see `AutopilotKind`."""
         self._wished = STOPPED
         if counts:
             self._take_leave()
@@ -76,7 +76,7 @@ class GimbalRates:
             self._take_leave()
 
     def starved(self, now_s: float) -> bool:
-        """Whether the controller fell silent in motion; its last wish then holds no longer."""
+        """Return whether the controller fell silent in motion; its last wish then holds no longer."""
         moves = not (self._wished.is_zero and self._sent.is_zero)
         starved = moves and now_s - self._wished_s > CONTROLLER_SILENT_S
         if starved:
@@ -84,7 +84,7 @@ class GimbalRates:
         return starved
 
     def unseen(self, now_s: float) -> bool:
-        """Whether zeros go on because no attitude of the gimbal arrives."""
+        """Return whether zeros go on because no attitude of the gimbal arrives."""
         stop = self._stop
         return (
             stop is not None
@@ -93,8 +93,8 @@ class GimbalRates:
         )
 
     def update(self, may_steer: bool, at: Situation, now_s: float) -> None:
-        """Send what is due: what changed at once, what holds now and then. ``may_steer``: the wish may be
-        sent."""
+        """Send the due rates: a changed rate at once, an unchanged one now and then. ``may_steer``: rates may
+        be sent."""
         if self._is_taken:
             return
         rates = self._wished if may_steer else STOPPED
@@ -126,8 +126,8 @@ class GimbalRates:
             self._send(rates, now_s)
 
     def stop(self, now_s: float) -> None:
-        """The wish ends; where a motion was sent, three zeros at once: a packet may be lost, and the next is
-        a tick away."""
+        """Stop. After a motion three zero rates are sent at once: a packet may be lost, and the next one is a
+        tick away."""
         self._wished = STOPPED
         if not (self._sent.is_zero or self._is_taken):
             for _ in range(3):
@@ -138,7 +138,7 @@ class GimbalRates:
         self._is_taken, self._stop, self._sent = True, None, STOPPED
 
     def _end(self, now_s: float) -> StopSequence:
-        """The stop sequence, with the end of its motion."""
+        """Return the stop sequence, with the end of its motion."""
         assert self._stop is not None
         if self._stop.ended_s == math.inf:
             turned = self.standstill.motion(-math.inf, now_s)

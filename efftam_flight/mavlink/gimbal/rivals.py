@@ -46,11 +46,11 @@ class Rivals:
         self._rest: dict[int, int] = {}
 
     def begin(self) -> None:
-        """The sticks rest where they are now."""
+        """Take the sticks' present positions as their rest."""
         self._rest.clear()
 
     def find(self, message: Message, autopilot: AutopilotKind) -> RivalCommand | None:
-        """The rival whose message this is; None for any other message."""
+        """Return the rival whose message this is; None for any other message."""
         kind, sender = message.get_type(), (message.get_srcSystem(), message.get_srcComponent())
         manager = (self._ids[0], self._manager)
         if kind == "RC_CHANNELS" and sender == manager:
@@ -80,8 +80,8 @@ class Rivals:
 
 
 def _gimbal_number(message: Message) -> int:
-    """The gimbal_device_id that a message names; 0: none, which means every gimbal. Autopilots read none in
-    points of interest and mount commands."""
+    """Return the gimbal_device_id that a message names; 0: none, which means every gimbal. Autopilots read
+    none in points of interest and mount commands."""
     if message.get_type() in WISHES:
         return int(message.gimbal_device_id)
     if message.command == PITCHYAW:

@@ -46,11 +46,11 @@ class MountSettings:
         self.restart()
 
     def restart(self) -> None:
-        """The autopilot may have other parameters."""
+        """Read the parameters again: the autopilot may have others."""
         self._value, self._tries, self._next_s = None, 0, -math.inf
 
     def tick(self, autopilot: int | None, now_s: float) -> None:
-        """``autopilot``: of its heartbeat, None while it is not known."""
+        """Request what is due. ``autopilot``: of its heartbeat, None while it is not known."""
         setting = SETTINGS.get(autopilot)
         if setting is None or self._value is not None or self._tries == MAX_REQUESTS or now_s < self._next_s:
             return
@@ -58,7 +58,7 @@ class MountSettings:
         self._ask(setting.name)
 
     def read(self, autopilot: int | None, message: Message) -> bool:
-        """A PARAM_VALUE; whether it is the one that was asked for."""
+        """Read a PARAM_VALUE. Returns whether it is the requested one."""
         setting = SETTINGS.get(autopilot)
         if setting is None or message.param_id != setting.name:
             return False
@@ -66,8 +66,8 @@ class MountSettings:
         return True
 
     def fault(self, autopilot: int | None) -> str:
-        """What the parameter's value breaks and how to set it, one line; empty where it is right or was never
-        heard."""
+        """Return what the parameter's value breaks and how to set it; empty where it is right or never
+        arrived."""
         setting = SETTINGS.get(autopilot)
         if setting is None or self._value in (None, setting.right):
             return ""
@@ -78,7 +78,7 @@ class MountSettings:
 
 
 def _whole(message: Message) -> int:
-    """The value of a whole-number parameter. PX4 sends its four bytes in the place of a float."""
+    """Return the value of a whole-number parameter. PX4 sends its four bytes in the place of a float."""
     if message.param_type == mav.MAV_PARAM_TYPE_INT32:
         return int(struct.unpack("<i", struct.pack("<f", message.param_value))[0])
     return int(message.param_value) if math.isfinite(message.param_value) else 0

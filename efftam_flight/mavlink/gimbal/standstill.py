@@ -33,7 +33,7 @@ class GimbalMotion:
         self._seen: deque[Sample] = deque()
 
     def turned(self, sample: VehicleSample) -> None:
-        """The vehicle's heading: it tells the yaw of the frame that the attitude does not count in."""
+        """Add the vehicle's heading, which relates a yaw from north to one from the vehicle's nose."""
         self._vehicle.add(sample)
 
     def take(self, sample: AttitudeSample, now_s: float) -> None:
@@ -55,11 +55,11 @@ class GimbalMotion:
         return bool(self._seen) and now_s - self._seen[-1][0] <= ATTITUDE_PAUSE_S
 
     def reaches(self, since_s: float, now_s: float) -> bool:
-        """Whether the last 0.5 s, all of it after ``since_s``, are known."""
+        """Return whether the last 0.5 s, all of it after ``since_s``, are known."""
         return len(self._window(since_s, now_s)) >= MIN_SAMPLES
 
     def stands(self, since_s: float, now_s: float) -> bool:
-        """Whether it stood for all of the last 0.5 s, after ``since_s``. It stands towards the
+        """Return whether it stood for all of the last 0.5 s, after ``since_s``. It stands towards the
         vehicle's nose or towards north: under a turning vehicle one of both angles turns."""
         seen = self._window(since_s, now_s)
         if len(seen) < MIN_SAMPLES:
@@ -68,15 +68,16 @@ class GimbalMotion:
         return pitch <= SPREAD and (yaw <= SPREAD or other <= SPREAD)
 
     def motion(self, since_s: float, now_s: float) -> Motion | None:
-        """How it turned for the last 0.5 s after ``since_s``; None where it stood, or that is not known."""
+        """Return how it turned for the last 0.5 s after ``since_s``; None where it stood, or that is not
+        known."""
         seen = self._window(since_s, now_s)
         if len(seen) < MIN_SAMPLES or self.stands(since_s, now_s):
             return None
         return _mean(seen[0], seen[-1])
 
     def parts(self, since_s: float, now_s: float) -> list[Motion]:
-        """How it turned in each part of that half second; without the parts that begin while it changes over
-        to what it was told at ``since_s``. In one piece where attitudes come rarely."""
+        """Return how it turned in each part of that half second; without the parts that begin while it
+        changes over to the rate sent at ``since_s``. In one piece where attitudes come rarely."""
         seen = self._window(since_s, now_s)
         count = PARTS if len(seen) >= MIN_SAMPLES_OF_PARTS else 1
         borders = [round(i * (len(seen) - 1) / count) for i in range(count + 1)]
@@ -87,12 +88,13 @@ class GimbalMotion:
         ]
 
     def moved(self, since_s: float, now_s: float) -> Motion:
-        """How it turned on average since then, as far back as its angles are kept."""
+        """Return how it turned on average since then, as far back as its angles are kept."""
         after = [angles for angles in self._seen if angles[0] >= since_s]
         return _mean(after[0], after[-1])
 
     def _window(self, since_s: float, now_s: float) -> list[Sample]:
-        """What was seen in the last 0.5 s with one before; empty where that does not reach back so far."""
+        """Return the samples of the last 0.5 s and the one before; empty where they do not reach back so
+        far."""
         if not self.is_known(now_s):
             return []
         after = [
@@ -100,7 +102,7 @@ class GimbalMotion:
         ]
         if not after:
             return []
-        # Counted from the newest: what a pause leaves of the last half second says nothing.
+        # Counted from the newest: what a pause leaves of the last half second is too short.
         older = [angles for angles in after if after[-1][0] - angles[0] >= STANDS_S]
         return after[len(older) - 1 :] if older else []
 
@@ -111,15 +113,15 @@ def _mean(first: Sample, last: Sample) -> Motion:
 
 
 def _spread(angles: list[float]) -> float:
-    """How far they lie from the first; infinite where one is not known."""
+    """Return how far they lie from the first; infinite where one is not known."""
     if any(map(math.isnan, angles)):
         return math.inf
     return max(abs(wrapped(angle - angles[0])) for angle in angles)
 
 
 def resembles(motion: Motion, wish: Motion, otherwise: float = OTHERWISE) -> bool:
-    """Whether they agree within half or within ``otherwise``, rad/s, in pitch and in one of both frames of
-    the yaw; what is not known does not."""
+    """Return whether they agree within half or within ``otherwise``, rad/s, in pitch and in one of both
+    frames of the yaw; what is not known does not."""
     pitch, yaw, other = (
         abs(rate - wished) <= max(0.5 * abs(wished), otherwise)
         for rate, wished in zip(motion, wish, strict=True)

@@ -21,7 +21,7 @@ from efftam_flight.waits import CREEP_S, STANDS_S
 
 # Slower than this it seems to stand: it turns by 0.25 degrees in half a second, rad/s.
 CREEPS = math.radians(0.5)
-# A slower rate is not stopped where another was heard: a zero may undo what that one commanded.
+# A slower rate is not stopped where another component sent a command: a zero may undo that command.
 MIN_CREEP = math.radians(0.1)
 
 ROI = (
@@ -68,7 +68,7 @@ class StopStep(Enum):
     ZERO = "zero"  # send a zero rate, ten times a second
     WATCH = "watch"  # send nothing until the gimbal's attitude shows who moves it
     USELESS = "useless"  # send nothing: zeros would not be obeyed at present
-    TAKEN = "taken"  # end for good: another's command moves the gimbal
+    TAKEN = "taken"  # end permanently: another component's command moves the gimbal
     DONE = "done"  # end: the gimbal stands
 
 
@@ -78,7 +78,7 @@ class StopSequence:
 
     ``motion``: the last rate, zero where another process sent it; ``ended_s``: since when none is sent;
     ``turned``: how the gimbal turned then, None where it did not; ``zeros_s``: since when zeros go out;
-    ``contested_s``: since when another component is heard commanding the gimbal, and it is not known whether
+    ``contested_s``: since when another component commands the gimbal, and it is not known whether
     that counts; ``earlier``: the rates of the second before: on a link that is cut an older one may be the
     last that was received.
     """
@@ -96,7 +96,7 @@ class StopSequence:
 
     def step(self, at: Situation, seen: GimbalMotion, now_s: float) -> StopStep:
         if self._stands(at, seen, now_s):
-            # Where another was heard it may be its command that holds the gimbal still.
+            # Where another component sent a command, that may be what holds the gimbal still.
             return StopStep.TAKEN if self.is_contested and not at.autopilot.gates else StopStep.DONE
         if at.autopilot.gates:
             return StopStep.ZERO if at.in_control else StopStep.USELESS
@@ -113,13 +113,14 @@ class StopSequence:
     def _stands(self, at: Situation, seen: GimbalMotion, now_s: float) -> bool:
         if self._awake_s(at, now_s) > now_s:
             return False
-        # What was not seen turning may stand because nothing drives it yet: then a zero has to go out.
+        # A gimbal that was not seen turning may stand because nothing drives it yet: a zero rate must still
+        # be sent.
         since_s = self.zeros_s if self.turned is None else self.ended_s
         return seen.stands(since_s, now_s)
 
     def _who_moves(self, at: Situation, seen: GimbalMotion, now_s: float) -> StopStep:
-        """Whether another's command counted: the gimbal does not turn by our rate any more. It may have come
-        before our last rate, or may have been refused: then the gimbal keeps turning by ours."""
+        """Return whether another's command counted: the gimbal does not turn by our rate any more. It may
+        have come before our last rate, or may have been refused: then the gimbal keeps turning by ours."""
         since_s = max(self.contested_s, self._awake_s(at, now_s))
         if not seen.reaches(since_s, now_s):
             return StopStep.WATCH
@@ -135,14 +136,15 @@ class StopSequence:
         return StopStep.ZERO if is_ours else StopStep.TAKEN
 
     def _is_moved_otherwise(self, at: Situation, seen: GimbalMotion, now_s: float) -> bool:
-        """Whether another turns the gimbal, that was told to stand and had the time for it."""
+        """Return whether another component turns the gimbal, which got a zero rate and had the time to
+        stop."""
         since_s = max(self.ended_s + STANDS_S, self._awake_s(at, now_s))
         is_turning = seen.motion(since_s, now_s) is not None
         return is_turning and not self._is_ours(seen, since_s, now_s)
 
     def _is_ours(self, seen: GimbalMotion, since_s: float, now_s: float) -> bool:
-        """Whether it turns by one of our rates all the time: a mean alone may resemble one while another's
-        command brakes it. While it changes over to the last rate nothing is told."""
+        """Return whether it turns by one of our rates all the time: a mean alone may resemble one while
+        another's command brakes it. While it changes over to the last rate the answer is False."""
         parts = seen.parts(since_s, now_s)
         ours = [_motion(rates) for rates in (self.motion, *self.earlier)]
         ours += [] if self.turned is None else [self.turned]
@@ -150,5 +152,5 @@ class StopSequence:
 
 
 def _motion(rates: Rates) -> Motion:
-    """A rate as a motion: its yaw counts in whichever frame the gimbal's does."""
+    """Return a rate as a motion: its yaw counts in whichever frame the gimbal's does."""
     return rates.pitch, rates.yaw, rates.yaw

@@ -18,6 +18,7 @@ from efftam_flight.mavlink.dialect import Message, Severity, mav
 from efftam_flight.mavlink.ground.geo_status import heading_of
 from efftam_flight.values import NS
 from efftam_ros.core.errors import InputError
+from efftam_ros.core.reasons import NO_REASON, Reason, ReasonCode
 from efftam_ros.core.types import TrackState
 from efftam_ros.messages.positions import PositionReport
 
@@ -25,15 +26,15 @@ SEND_S = 0.1
 HEARTBEAT_S = 1.0
 # A position is predicted for at most so long after the target was last measured, s.
 PREDICTED_S = 1.0
-# Positions that do not come for so long, an autopilot that is not heard for so long, end it, s.
+# Positions that do not come for so long, an autopilot that sends nothing for so long, end it, s.
 SILENT_S, AUTOPILOT_SILENT_S = 1.0, 3.0
-# An image's stamp more than this before now is of another clock, s.
+# An image stamped more than this before now has a stamp of another clock, s.
 MAX_LATENCY_S = 2.0
 POSITION, VELOCITY, ATTITUDE = 1, 2, 8  # of est_capabilities
 ARMED = mav.MAV_MODE_FLAG_SAFETY_ARMED
 FOLLOW_MODES = {mav.MAV_AUTOPILOT_ARDUPILOTMEGA: 23, mav.MAV_AUTOPILOT_PX4: 4 << 16 | 8 << 24}
 """custom_mode of a multicopter that follows, by the autopilot."""
-UNSEEN = f"the target was not seen for {PREDICTED_S:g} s"
+UNSEEN = ReasonCode.FOLLOW_UNSEEN.reason(limit_s=PREDICTED_S)
 M_PER_DEGREE = math.radians(6371000.0)
 
 
@@ -43,7 +44,7 @@ class Following(NamedTuple):
     available: bool
     enabled: bool
     sending: bool
-    reason: str
+    reason: Reason
 
 
 class _Mode(NamedTuple):
@@ -65,7 +66,7 @@ class Follow:
     ) -> None:
         self._config, self._send, self._report = config, send, report
         self._enabled = self._sent = False
-        self._reason = "" if config.follow else "the parameter follow of efftam_mavlink is false"
+        self._reason = NO_REASON if config.follow else ReasonCode.FOLLOW_OFF.reason()
         self._position: PositionReport | None = None
         self._position_s = -math.inf
         self._served = (0, 0)  # target and selection
@@ -79,12 +80,12 @@ class Follow:
     def state(self) -> Following:
         return Following(self._config.follow, self._enabled, self._enabled and self._sent, self._reason)
 
-    def enable(self, wanted: bool, now: Instant) -> str:
-        """Allow the stream, or end it; returns what it waits for, "" for nothing. Raises InputError where it
-        can't be allowed now."""
+    def enable(self, wanted: bool, now: Instant) -> Reason:
+        """Allow the stream, or end it; returns what it waits for, empty for nothing. Raises InputError where
+        it can't be allowed now."""
         if not wanted:
-            self._end("", Severity.INFO)
-            return ""
+            self._end(NO_REASON, Severity.INFO)
+            return NO_REASON
         refusal = self._refusal(now.steady_s)
         if refusal:
             raise InputError(refusal)
@@ -96,11 +97,11 @@ class Follow:
         return self._reason
 
     def _refusal(self, now_s: float) -> str:
-        """Why it can't be enabled; empty when it can."""
+        """Return why it can't be enabled; empty when it can."""
         if not self._config.follow:
             return "follow is false: set the parameter follow of efftam_mavlink to true and start it again"
         if self._mode is None or now_s - self._autopilot_s > AUTOPILOT_SILENT_S:
-            return "no autopilot is heard: check its link"
+            return "no message of the autopilot arrives: check its link"
         position = self._position
         if position is None or now_s - self._position_s > SILENT_S:
             return "no positions come: start efftam_position, and select a target"
@@ -109,19 +110,19 @@ class Follow:
         return ""
 
     def locate(self, report: PositionReport, now: Instant) -> None:
-        """The newest position of the target that is steered by."""
+        """Take the newest position of the steered target."""
         self._position, self._position_s = report, now.steady_s
         if not self._enabled:
             return
         if (report.target_id, report.selection) != self._served and report.state is not TrackState.IDLE:
-            self._end("another target was selected")
+            self._end(ReasonCode.FOLLOW_OTHER_TARGET.reason())
         elif report.state is TrackState.IDLE:
-            self._end("the target was cleared")
+            self._end(ReasonCode.CLEARED.reason())
         elif report.state is TrackState.LOST:
-            self._end("the target is lost")
+            self._end(ReasonCode.LOST.reason())
 
     def handle(self, message: Message, now: Instant) -> None:
-        """The autopilot's heartbeat: its mode."""
+        """Read the mode from the autopilot's heartbeat."""
         sender = (message.get_srcSystem(), message.get_srcComponent())
         if message.get_type() != "HEARTBEAT" or sender != (
             self._config.system_id,
@@ -135,16 +136,16 @@ class Follow:
         if not self._enabled or before is None:
             return
         if mode.number != before.number and not mode.follows:
-            self._end("the pilot chose another mode")
+            self._end(ReasonCode.FOLLOW_MODE_CHANGED.reason())
         elif before.armed and not mode.armed:
-            self._end("the vehicle was disarmed")
+            self._end(ReasonCode.FOLLOW_DISARMED.reason())
 
     def restarted(self) -> None:
-        """The autopilot was started anew."""
-        self._end("the autopilot was restarted")
+        """End following because the autopilot was restarted."""
+        self._end(ReasonCode.AUTOPILOT_RESTARTED.reason())
 
     def tick(self, now: Instant) -> None:
-        """Send what is due; end what has lasted too long."""
+        """Send the due messages; end following that has lost its position or link for too long."""
         if not self._config.follow:
             return
         if self._first_s is None:
@@ -164,9 +165,9 @@ class Follow:
         if not self._enabled:
             return
         if now.steady_s - self._autopilot_s > AUTOPILOT_SILENT_S:
-            self._end("the autopilot is silent", Severity.ERROR)
+            self._end(ReasonCode.AUTOPILOT_SILENT.reason(duration=""), Severity.ERROR)
         elif now.steady_s - self._position_s > SILENT_S:
-            self._end(f"no position of the target for {SILENT_S:g} s", Severity.ERROR)
+            self._end(ReasonCode.FOLLOW_NO_POSITION.reason(silence_s=SILENT_S), Severity.ERROR)
         elif self._sent and self._unseen_s(now) > PREDICTED_S:
             self._end(UNSEEN)
         elif now.steady_s >= self._next_send_s:
@@ -179,7 +180,7 @@ class Follow:
         lack = self._lack(now)
         if not lack:
             assert self._position is not None
-            self._sent, self._reason, self._usable_s = True, "", now.steady_s
+            self._sent, self._reason, self._usable_s = True, NO_REASON, now.steady_s
             self._send(self._message(self._position, now))
         elif self._sent and now.steady_s - self._usable_s > PREDICTED_S:
             self._end(lack)
@@ -187,29 +188,26 @@ class Follow:
             self._reason = lack
 
     def _unseen_s(self, now: Instant) -> float:
-        """Since the target was measured; 0 while no position is valid."""
+        """Return the time since the target was measured, s; 0 while no position is valid."""
         position = self._position
         if position is None or not position.valid:
             return 0.0
         return now.steady_s - self._position_s + position.age_s
 
-    def _lack(self, now: Instant) -> str:
-        """Why the newest position is not sent; empty when it is."""
+    def _lack(self, now: Instant) -> Reason:
+        """Return why the newest position is not sent; empty when it is."""
         position, limit = self._position, self._config.follow_accuracy
         if position is None or not position.valid:
-            return "" if position is None else position.reason
+            return NO_REASON if position is None else position.reason
         if not position.is_geographic:
-            return "latitude and longitude of the vehicle are not known"
+            return ReasonCode.FOLLOW_NO_LATITUDE.reason()
         if self._unseen_s(now) > PREDICTED_S:
             return UNSEEN
         if not position.accuracy <= limit:
-            return (
-                f"the position is uncertain by {position.accuracy:.1f} m, at most {limit:g} are sent: fly"
-                " closer or higher, or set follow_accuracy"
-            )
-        return ""
+            return ReasonCode.FOLLOW_UNCERTAIN.reason(accuracy=position.accuracy, limit=limit)
+        return NO_REASON
 
-    def _end(self, why: str, severity: Severity = Severity.WARNING) -> None:
+    def _end(self, why: Reason, severity: Severity = Severity.WARNING) -> None:
         if self._enabled:
             self._report(severity, f"follow has ended: {why or 'disabled'}")
         if self._enabled or not why:
@@ -217,7 +215,7 @@ class Follow:
         self._enabled = self._sent = False
 
     def _message(self, position: PositionReport, now: Instant) -> Message:
-        """The position carried on to now."""
+        """Return the position carried on to now."""
         age_s = (now.stamp_ns - position.stamp_ns) / NS
         if not 0.0 <= age_s <= MAX_LATENCY_S:
             age_s = now.steady_s - self._position_s

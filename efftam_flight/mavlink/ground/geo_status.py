@@ -17,15 +17,15 @@ MIN_HEADING_SPEED = 1.0
 
 
 def heading_of(report: PositionReport) -> float:
-    """Where the target moves to, from north, rad; NaN where it hardly moves."""
+    """Return where the target moves to, from north, rad; NaN where it hardly moves."""
     if not math.hypot(report.velocity_x, report.velocity_y) >= MIN_HEADING_SPEED:
         return math.nan
     return math.atan2(report.velocity_x, report.velocity_y) % (2 * math.pi)
 
 
 def geo_message(state: TrackState, report: PositionReport | None, lost: str = "error") -> Message:
-    """``state``: of the target, as in 275; ``report``: None where no position is known. Numbers that are not
-    known are NaN, latitude and longitude the largest whole number."""
+    """Make the message of the target's place. ``state``: of the target, as in 275; ``report``: None where no
+    position is known. Numbers that are not known are NaN, latitude and longitude the largest whole number."""
     known = None
     if report is not None and report.valid and report.is_geographic and state not in NOWHERE:
         known = report

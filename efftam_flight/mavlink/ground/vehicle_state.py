@@ -1,4 +1,4 @@
-"""Where the autopilot says that the vehicle is, and how high: for the position of the target."""
+"""The vehicle's position and height as the autopilot reports them, for the position of the target."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from efftam_flight.position.poses import PlaceSample
 from efftam_flight.values import NS
 
 POSITION = mav.MAVLINK_MSG_ID_GLOBAL_POSITION_INT
-# Asked for once, whenever the autopilot is heard anew: not every vehicle has them.
+# Asked for once, whenever the autopilot appears again: not every vehicle has them.
 ONCE = (mav.MAVLINK_MSG_ID_DISTANCE_SENSOR, mav.MAVLINK_MSG_ID_TERRAIN_REPORT)
 ONCE_HZ = 5.0
 # An older range or terrain height is none, s.
@@ -23,7 +23,7 @@ INVALID_SIGNAL = 1  # of DISTANCE_SENSOR's quality, where 0 is unknown
 
 
 def measured_range(message: Message) -> float | None:
-    """The distance in a DISTANCE_SENSOR, m; None where it measures none."""
+    """Return the distance in a DISTANCE_SENSOR, m; None where it measures none."""
     is_in_range = message.min_distance <= message.current_distance <= message.max_distance
     return (
         message.current_distance / 100.0 if is_in_range and message.signal_quality != INVALID_SIGNAL else None

@@ -15,7 +15,7 @@ RETRY_S = 1.0
 RECOVERED_S = 3.0
 # A link that takes no byte for so long is reported, s.
 STALLED_S = 1.0
-# After so long its connection is ended and made anew, s.
+# After so long its connection is closed and opened again, s.
 MAX_STALL_S = 10.0
 MAX_PEERS = 8
 
@@ -46,7 +46,7 @@ class Connection(ABC):
 
     @abstractmethod
     def receive(self) -> list[Piece]:
-        """All that has arrived."""
+        """Return all that has arrived."""
 
     @abstractmethod
     def send(self, data: bytes) -> None:
@@ -54,7 +54,7 @@ class Connection(ABC):
 
     @abstractmethod
     def files(self) -> list[Any]:
-        """What select() can wait for."""
+        """Return what select() can wait for."""
 
     @abstractmethod
     def close(self) -> None: ...

@@ -48,7 +48,7 @@ class FrameQueue:
             self._rest = frame[taken:]
 
     def stalled_s(self, now_s: float) -> float:
-        """For how long the link has taken no byte of what was offered, s."""
+        """Return for how long the link has taken no byte of what was offered, s."""
         return 0.0 if self._stuck_since_s is None else now_s - self._stuck_since_s
 
     def clear(self) -> None:

@@ -22,8 +22,8 @@ from efftam_flight.mavlink.links.connection import (
 )
 from efftam_flight.mavlink.links.frame_queue import FrameQueue
 
-# Of what was written at most so much waits in the system's own queue, s of the line's rate: what waits there
-# can't be replaced by a newer rate.
+# At most so much may wait in the system's own queue, s of the line's rate: bytes in it can't be replaced by a
+# newer rate.
 MAX_SYSTEM_QUEUE_S = 0.1
 BITS_PER_BYTE = 10  # with start and stop bit
 
@@ -46,7 +46,7 @@ _NOT_TAKEN = "check that the autopilot runs, the wiring and the baud rate"
 
 
 def _fault(error: Exception) -> str:
-    """The system's words and the remedy."""
+    """Return the system's error text with the remedy."""
     # pyserial keeps the number of what failed while it set the line up only in the error that it replaced.
     for each in (error, error.__context__):
         if each is not None and each.args and isinstance(each.args[0], int):
@@ -86,7 +86,7 @@ class SerialLine(Connection):
         return self._line
 
     def _lose(self, error: OSError | None) -> None:
-        """The device is gone, or does not work any more: it is opened anew."""
+        """Close a device that is gone or does not work any more; it is opened anew."""
         if error is not None:
             self.errors += 1
         with contextlib.suppress(OSError):

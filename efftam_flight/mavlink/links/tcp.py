@@ -23,7 +23,7 @@ from efftam_flight.mavlink.links.connection import (
 from efftam_flight.mavlink.links.frame_queue import FrameQueue
 from efftam_flight.mavlink.links.udp import MISTAKES, PORT_TAKEN, REMEDY
 
-# A call without an answer is given up and made anew: the system's own repeats grow rare.
+# A connection attempt without an answer is given up and made again: the system's own repeats become rare.
 CALL_S = 3.0
 NOT_READ = "check that the program at the other end runs, and the link's bandwidth"
 
@@ -101,7 +101,7 @@ class Tcp(Connection):
         self._open()
 
     def _open(self) -> _Stream | None:
-        """The connection that there is; a call without an answer is given up after a while."""
+        """Return the connection that there is; a call without an answer is given up after a while."""
         stream, waited_s = self._stream, self._clock() - self._called_s
         if stream is not None and stream.ended is not None:
             self._end(stream.ended)
@@ -122,7 +122,7 @@ class Tcp(Connection):
             return
         try:
             self._stream = _Stream(sock)
-            sock.connect_ex(place)  # what it reports is the next error of receiving
+            sock.connect_ex(place)  # the next error of receiving reports the cause
         except OSError as error:
             self._stream = None
             with contextlib.suppress(OSError):

@@ -29,7 +29,7 @@ MISTAKES = (errno.EADDRINUSE, errno.EACCES)
 
 
 class Udp(Connection):
-    """Listens, and answers everybody who was heard within the last minute; or calls one address.
+    """Listens, and answers everybody who sent within the last minute; or calls one address.
 
     Raises OSError when the port that it should listen at can't be had, or nobody knows the host's name.
     """
@@ -42,11 +42,11 @@ class Udp(Connection):
         super().__init__(address, clock)
         self._listens = listens
         try:
-            # Once: to look up a name blocks.
+            # Looked up once, because a look-up blocks.
             self._place = socket.getaddrinfo(*place, socket.AF_INET, socket.SOCK_DGRAM)[0][4]
         except socket.gaierror as error:
             raise OSError(f"{address}: {error.strerror or error}; check the host's name") from error
-        self._peers: dict[Any, float] = {}  # when each was heard last
+        self._peers: dict[Any, float] = {}  # when each sent last
         self._socket: socket.socket | None = None
         self._opened_s = -math.inf
         try:
@@ -71,7 +71,7 @@ class Udp(Connection):
             self._peers = {self._place: math.inf}
 
     def _again(self) -> socket.socket | None:
-        """The socket; where there is none, it is opened once a second."""
+        """Return the socket; where there is none, it is opened once a second."""
         if self._socket is None and self._clock() - self._opened_s >= RETRY_S:
             try:
                 self._open()
@@ -80,8 +80,8 @@ class Udp(Connection):
         return self._socket
 
     def _lose(self) -> None:
-        """A socket that goes on failing is made anew: the address or the interface that it was bound to may
-        be gone."""
+        """Close a socket that goes on failing; it is made anew, as the address or interface that it was bound
+        to may be gone."""
         if self._socket is not None and self._clock() - self._opened_s >= RETRY_S:
             with contextlib.suppress(OSError):
                 self._socket.close()
@@ -112,13 +112,15 @@ class Udp(Connection):
     def send(self, data: bytes) -> None:
         now_s, opened = self._clock(), self._again()
         self._peers = {
-            peer: heard_s for peer, heard_s in self._peers.items() if now_s - heard_s <= PEER_SILENT_S
+            peer: received_s
+            for peer, received_s in self._peers.items()
+            if now_s - received_s <= PEER_SILENT_S
         }
         if opened is None:
             return
         for peer in self._peers:
             try:
-                # A connected socket names nobody: the address may have another form by now.
+                # A connected socket does not give the sender: its address may have another form by now.
                 opened.sendto(data, peer) if self._listens else opened.send(data)
             except OSError as error:
                 if error.errno in AT_PRESENT:

@@ -20,6 +20,7 @@ from efftam_flight.ros import conversions
 from efftam_flight.values import STOPPED, AttitudeSample, Control, Rates
 from efftam_flight.waits import BRIDGE_SILENT_S, TICK_S
 from efftam_ros.core.errors import InputError
+from efftam_ros.core.reasons import NO_REASON, Reason, ReasonCode
 from efftam_ros.core.types import TrackState
 from efftam_ros.images.message import stamp_like
 from efftam_ros.messages.reports import motion_report
@@ -39,11 +40,11 @@ from efftam_ros.ros.common.polling import Polled
 CALIBRATION_S = 0.2
 # The tracker has up to eight answers for an image.
 ANSWERS = 40
-# How long the status tells of a switch to another target.
+# How long the status reports a switch to another target.
 SWITCH_S = 1.0
 
 
-# How long the last words wait for their readers before the publishers go, s.
+# Longest wait until the last messages are acknowledged before the publishers are destroyed, s.
 ACKNOWLEDGED_S = 0.5
 STATUS_S = 0.2
 
@@ -56,13 +57,14 @@ class GimbalPublishers:
         self._rates = node.create_publisher(TwistStamped, "rates", reliable())
         self._status = node.create_publisher(GimbalStatus, "gimbal_status", reliable())
         self._steering = node.create_publisher(Bool, "steering_enabled", latched())
-        self._said: tuple[object, ...] = ()
+        self._sent: tuple[object, ...] = ()
         self._next_status_s = 0.0
         self._wanted: bool | None = None
         self.want_gimbal(False)
 
     def send_rates(self, rates: Rates, stamp_ns: int) -> None:
-        """In axes forward-left-up, as REP 103 has them: pitch down and yaw left are positive."""
+        """Publish rates in axes forward-left-up, as REP 103 has them: pitch down and yaw left are
+        positive."""
         message = TwistStamped()
         message.header.stamp = stamp_like(message.header.stamp, stamp_ns)
         angular = message.twist.angular
@@ -70,18 +72,19 @@ class GimbalPublishers:
         self._rates.publish(message)
 
     def want_gimbal(self, wanted: bool) -> None:
-        """Whether the bridge shall take the gimbal; said at every change."""
+        """Publish whether the bridge shall take control of the gimbal, at every change."""
         if wanted != self._wanted:
             self._wanted = wanted
             self._steering.publish(Bool(data=wanted))
 
     def send_status(self, command: GimbalCommand, enabled: bool, now: Instant) -> None:
-        """At a change of what is done or why, and now and then. Numbers in a reason are no change."""
-        words = "".join(c for c in command.reason if not c.isdigit())
-        said = (enabled, command.phase, command.law, command.send, words, command.at_stop)
-        if said == self._said and now.steady_s < self._next_status_s:
+        """Publish the status at a change of what is done or why, and five times a second. Another value in a
+        reason is no change."""
+        code = command.reason.code
+        status = (enabled, command.phase, command.law, command.send, code, command.at_stop)
+        if status == self._sent and now.steady_s < self._next_status_s:
             return
-        self._said, self._next_status_s = said, now.steady_s + STATUS_S
+        self._sent, self._next_status_s = status, now.steady_s + STATUS_S
         message = conversions.status_message(command, enabled)
         message.header.stamp = stamp_like(message.header.stamp, now.stamp_ns)
         self._status.publish(message)
@@ -145,7 +148,7 @@ class Loop:
         return Polled(self._node, kind, topic, take, qos, self._warn, period_s)
 
     def turn(self) -> float:
-        """Tick when it is time to; how long there is nothing to do, s."""
+        """Tick when it is due; return the time until the next tick, s."""
         now_s = time.monotonic()
         if now_s >= self._due_s:
             self._due_s = self._due_s + TICK_S if now_s < self._due_s + TICK_S else now_s + TICK_S
@@ -159,7 +162,7 @@ class Loop:
         for topic in self._topics:
             topic.close()
 
-    def set_enabled(self, enabled: bool) -> str:
+    def set_enabled(self, enabled: bool) -> Reason:
         """Steer, or stop; what that waits for.
 
         Raises InputError when the bridge would read the rates in another frame, or would get those of
@@ -172,7 +175,7 @@ class Loop:
         self._control.set_enabled(enabled)
         if enabled:
             self._outputs.want_gimbal(True)
-        return self._control.waits_for if enabled else ""
+        return self._control.waits_for if enabled else NO_REASON
 
     def _check_yaw_lock(self) -> None:
         ours, manager = self._config.yaw_lock, self._manager
@@ -183,33 +186,35 @@ class Loop:
 
     def _tick(self, now: Instant) -> None:
         if self._manager is not None and now.steady_s - self._manager_s > BRIDGE_SILENT_S:
-            self._control.on_control(Control.SILENT, "the bridge is silent")
+            self._control.on_control(Control.SILENT, ReasonCode.BRIDGE_SILENT.reason())
         command = self._control.tick(now)
         if not command.reason and now.steady_s < self._switched_s + SWITCH_S:
-            command = replace(command, reason=f"steers by target {self._target} now")
+            switched = ReasonCode.STEERING_SWITCHED.reason(target=self._target)
+            command = replace(command, reason=switched)
         if command.send:
             self._outputs.send_rates(command.rates, now.stamp_ns)
         # The gimbal is given back when the zeros after the last motion are out.
         self._outputs.want_gimbal(self._control.enabled or command.send)
         self._outputs.send_status(command, self._control.enabled, now)
         # An answer that is a little late is followed by its prediction, many times a second.
-        said = Phase.FOLLOWING if command.phase is Phase.PREDICTING else command.phase
-        if said is not self._phase:
-            self._phase = said
+        phase = Phase.FOLLOWING if command.phase is Phase.PREDICTING else command.phase
+        if phase is not self._phase:
+            self._phase = phase
             because = f": {command.reason}" if command.reason else ""
             self._node.get_logger().info(f"{command.phase.value}{because}")
 
     def _on_velocity(self, message: Any) -> None:
-        """Only the answers of the target to steer by count. Another one has another selection: the
-        controller starts anew with it, at the cautious rates."""
+        """Take the answers of the steered target alone. Another steered target has another selection, with
+        which the controller starts again at the cautious rates."""
         if not message.steered:
             return
         estimate = motion_report(message)
         if estimate.state is not TrackState.IDLE and message.target_id != self._target:
             if self._target is not None:
                 self._switched_s = self._now.steady_s
-                said = f"steers by target {message.target_id} now (before: {self._target})"
-                self._node.get_logger().info(said)
+                self._node.get_logger().info(
+                    f"now steering by target {message.target_id} (was {self._target})"
+                )
             self._target = message.target_id
         self._control.on_estimate(estimate, self._now)
 
@@ -229,23 +234,23 @@ class Loop:
     def _take_attitude(self, sample: AttitudeSample) -> None:
         if not self._control.on_attitude(sample, self._now):
             raise InputError(
-                "not taken: it is no rotation, or its stamp lies in the future; compare the clocks"
+                "attitude ignored: it is no rotation, or its stamp lies in the future; compare the clocks"
             )
 
     def _on_heading(self, message: Any) -> None:
         if not self._control.on_vehicle(conversions.vehicle_of(message)):
             raise InputError(
-                f"not taken: yaw {message.yaw} rad, rate {message.yaw_rate} rad/s are not finite"
+                f"heading ignored: yaw {message.yaw} rad or rate {message.yaw_rate} rad/s is not finite"
             )
 
     def _on_manager(self, message: Any) -> None:
-        control, word = conversions.control_of(message), message.reason
+        control = conversions.control_of(message)
         if self._manager is None or conversions.limits_of(message) != conversions.limits_of(self._manager):
             self._control.on_limits(conversions.limits_of(message))
         self._manager, self._manager_s = message, self._now.steady_s
-        self._control.on_control(control, word)
+        self._control.on_control(control, Reason.read(message.reason_code, message.reason))
         self._control.on_gimbal_alive(message.alive)
-        if self._control.enabled:  # perhaps before the bridge was heard
+        if self._control.enabled:  # perhaps before the bridge published
             try:
                 self._check_yaw_lock()
             except InputError as error:

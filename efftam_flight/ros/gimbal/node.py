@@ -18,8 +18,8 @@ NODE_NAME = "efftam_gimbal"
 
 
 class GimbalNode(ReportingNode):
-    """Turns `velocity` into `rates`. Nothing moves until the service ``~/enable`` says yes, and a
-    deactivation takes that back.
+    """Turns `velocity` into `rates`. Nothing moves until steering is enabled by the service
+    ``~/enable``; a deactivation disables it.
 
     | transition | takes | gives back |
     |---|---|---|
@@ -39,11 +39,11 @@ class GimbalNode(ReportingNode):
         self.add_on_set_parameters_callback(self._on_set_parameters)
 
     def tick(self) -> float | None:
-        """What is due while active; see `run_node`."""
+        """Do the due work while active; see `run_node`."""
         return None if self._loop is None else self._loop.turn()
 
     def close(self) -> None:
-        """Stop the gimbal and free everything; the node is of no use afterwards."""
+        """Stop the gimbal and free everything; the node cannot be used afterwards."""
         self.release()
         self.destroy_node()
 

@@ -14,6 +14,7 @@ from efftam_ros.core.memory import Rule
 from efftam_ros.core.motion import MotionFilter
 from efftam_ros.core.policies.drawn_box import TargetExtent
 from efftam_ros.core.policies.search import Detection, Reacquisition
+from efftam_ros.core.reasons import NO_REASON, Reason, ReasonCode
 from efftam_ros.core.types import NO_POINTS, Candidates, FoundPoints, Frame, Motion, TrackState
 
 NOT_KNOWN = Looks(Gallery())
@@ -59,7 +60,7 @@ class Choice:
     """A policy's decision.
 
     ``index``: the chosen candidate; ``present``: presence passed to the memory encoder; ``box``: the measured
-    box, None when the candidate is not accepted; ``reason``: why it is not, one line; ``motion_iou``: IoU
+    box, None when the candidate is not accepted; ``reason``: why it is not; ``motion_iou``: IoU
     with the predicted box, where the policy uses it; ``jumped``: accepted away from the predicted position,
     so that the motion filter is re-initialised; ``partial``: accepted, but only part of the target is
     visible."""
@@ -67,7 +68,7 @@ class Choice:
     index: int
     present: bool
     box: Box | None
-    reason: str = ""
+    reason: Reason = NO_REASON
     motion_iou: float | None = None
     jumped: bool = False
     partial: bool = False
@@ -82,7 +83,7 @@ class Policy:
     """
 
     asks_twice = False
-    """Whether a drawn box is also asked for as a point, which tells whether the selection is weak."""
+    """Whether a drawn box is also asked for as a point, which shows whether the selection is weak."""
 
     def __init__(self, rule: Rule, config: TrackerConfig) -> None:
         """``rule`` decides which remembered frames are attended to."""
@@ -95,9 +96,9 @@ class Policy:
         """Carry over what is known in pixels: the images' area changed by this factor."""
 
     def searches(self, state: TrackState, is_interrupted: bool) -> bool:
-        """Whether a missed target is looked for over the image, in `search_windows` or one place after the
-        other; else it is looked for where it is predicted. ``is_interrupted``: the motion up to the previous
-        image does not hold for this one."""
+        """Return whether a missed target is looked for over the image, in `search_windows` or one place after
+        the other; else it is looked for where it is predicted. ``is_interrupted``: the motion up to the
+        previous image does not hold for this one."""
         return state is TrackState.LOST and not is_interrupted
 
     @property
@@ -106,12 +107,12 @@ class Policy:
         return 0
 
     def view(self, default: str) -> str:
-        """The kind of view where the user asks for none. ``default``: the network's."""
+        """Return the kind of view where the user asks for none. ``default``: the network's."""
         return default
 
     def extent(self, drawn: Box | None, prompted: Box | None, size: tuple[int, int]) -> TargetExtent:
-        """How the published box relates to the candidates, for a target that was ``drawn`` (px, None: not
-        drawn) and whose mask on that image has the box ``prompted`` (None: the network saw nothing)."""
+        """Return how the published box relates to the candidates, for a target that was ``drawn`` (px, None:
+        not drawn) and whose mask on that image has the box ``prompted`` (None: the network saw nothing)."""
         return TargetExtent()
 
     def detections(self, windows: Sequence[Candidates], looks: Looks) -> list[list[Detection]]:
@@ -127,13 +128,16 @@ class Policy:
         raise NotImplementedError
 
     def keeps(self, candidates: Candidates, choice: Choice, context: FrameContext, confirmed: bool) -> bool:
-        """Close the frame; whether it is to be remembered, as a prompted one always is. ``confirmed``: the
-        state after this frame claims the target (first frames of a selection, or TRACKING)."""
+        """Finish the frame. Returns True if it goes into memory (always for a prompted frame).
+
+        ``confirmed``: the state after this frame claims the target (first frames of a selection, or
+        TRACKING).
+        """
         return True
 
 
 def best_quality(candidates: Candidates) -> int:
-    """The candidate with the highest predicted IoU; the first of equals."""
+    """Return the candidate with the highest predicted IoU; the first of equals."""
     return int(np.argmax(candidates.ious))
 
 
@@ -142,14 +146,14 @@ def accept_if_visible(
 ) -> Choice:
     """Accept a candidate when the target is present and its mask is not empty."""
     box = candidates.box(index)
-    reason = ""
+    reason = NO_REASON
     if not present:
         reason = absence_reason(candidates)
     elif box.is_empty:
-        reason = "the mask is empty"
+        reason = ReasonCode.EMPTY_MASK.reason()
     return Choice(index, present, None if reason else box, reason, motion_iou)
 
 
-def absence_reason(candidates: Candidates) -> str:
-    """The reason given for an absent target."""
-    return f"the network does not see the target (presence {candidates.presence:.2f})"
+def absence_reason(candidates: Candidates) -> Reason:
+    """Return the reason for an absent target."""
+    return ReasonCode.ABSENT.reason(presence=candidates.presence)

@@ -25,13 +25,14 @@ from efftam_ros.core.policies.base import (
     best_quality,
 )
 from efftam_ros.core.policies.drawn_box import (
-    LARGEST_PX,
+    MAX_PX,
     TargetExtent,
     is_inside,
     make_extent,
     size_overlap,
 )
 from efftam_ros.core.policies.search import CandidateTrack, Detection
+from efftam_ros.core.reasons import NO_REASON, Reason, ReasonCode
 from efftam_ros.core.selection import whole
 from efftam_ros.core.types import MISSED, Candidates, FoundPoints, Motion, PipelineSpec, TrackState
 
@@ -78,7 +79,7 @@ class TargetModel:
         self.least_llr = max(0.0, median(self._confirmed_llrs) - RETURN_MARGIN)
 
     def resize(self, area_factor: float) -> None:
-        """The images' area changed by this factor."""
+        """Scale what is known in pixels: the images' area changed by this factor."""
         for areas in (self._areas, self._confirmed_areas):
             known = [area_factor * area for area in areas]
             areas.clear()
@@ -124,9 +125,9 @@ class MaskScale:
     def __init__(self, drawn: Box | None, image_size: tuple[int, int]) -> None:
         """``drawn``: px, None when no box was drawn; ``image_size``: width, height px.
 
-        Only a box smaller than `LARGEST_PX` and clear of the image's border is used.
+        Only a box smaller than `MAX_PX` and clear of the image's border is used.
         """
-        self.is_used = drawn is not None and drawn.size < LARGEST_PX and is_inside(drawn, image_size)
+        self.is_used = drawn is not None and drawn.size < MAX_PX and is_inside(drawn, image_size)
         """Whether candidates are compared at all."""
         self._drawn = drawn if self.is_used else None
         self._fits: list[NDArray[np.float64]] = []
@@ -140,7 +141,7 @@ class MaskScale:
             self.is_settled = len(self._fits) == SCALE_FRAMES
 
     def favour(self, candidates: Candidates) -> Sequence[float]:
-        """What is added to each candidate's predicted IoU, at least 0."""
+        """Return what is added to each candidate's predicted IoU, at least 0."""
         count = len(candidates.ious)
         if self._drawn is None or count == 1:
             return [0.0] * count
@@ -163,8 +164,8 @@ SAME_IOU = 0.1  # IoU of two candidates from which they are the same object
 # on the target end within a few images; when the target turns or is blurred, they seldom do. Of 154
 # occlusions of the judge's choosing half the same 120 targets are found again and 6 wrong objects accepted
 # with this rule and without, but 68 of the absent frames are claimed in place of 162.
-LEAST_POINTS = 6  # fewest points whose end is evidence
-MOST_FOUND_SHARE = 0.15  # most of the points in the candidate's box
+MIN_POINTS = 6  # fewest points whose end is evidence
+MAX_FOUND_SHARE = 0.15  # most of the points in the candidate's box
 DOUBTED_FRAMES = 6  # frames that need evidence afterwards: until new points have been followed long enough
 
 
@@ -221,7 +222,7 @@ class DefaultPolicy(Policy):
     # lost the filter's uncertainty is a fifth of a size, and right boxes lie up to one size off.
     JUMP_PER_S = 8.0
     SURE_PRESENCE = 3.0  # logit (0.95) above which the end of its points does not end an unbroken track
-    LEAST_PRESENCE = 0.2  # of a detection
+    MIN_PRESENCE = 0.2  # of a detection
 
     asks_twice = True
 
@@ -233,6 +234,7 @@ class DefaultPolicy(Policy):
             max_pointers=spec.max_pointers,
         )
         super().__init__(rule, config)
+        self._head = spec.box_head
         self.reset()
 
     def reset(self) -> None:
@@ -248,14 +250,14 @@ class DefaultPolicy(Policy):
         return self.config.search_windows
 
     def extent(self, drawn: Box | None, prompted: Box | None, size: tuple[int, int]) -> TargetExtent:
-        return make_extent(drawn, prompted, size)
+        return make_extent(self._head, drawn, prompted, size)
 
     def resize(self, area_factor: float) -> None:
         self._model.resize(area_factor)
 
     def begin(self, candidates: Candidates, context: FrameContext) -> Choice:
         self._scale = MaskScale(context.drawn, context.size)
-        # The operator says that the target is here: presence does not overrule a selection.
+        # The operator selected the target here: presence does not overrule a selection.
         index = whole(candidates) if context.drawn is None else best_quality(candidates)
         return accept_if_visible(candidates, index, present=True)
 
@@ -267,17 +269,17 @@ class DefaultPolicy(Policy):
             return Choice(best_quality(candidates), False, None, absence_reason(candidates))
         ranked = self._ranked(candidates, context.expected)
         if not ranked:
-            return Choice(best_quality(candidates), False, None, "every mask is empty")
-        reason = None
+            return Choice(best_quality(candidates), False, None, ReasonCode.EMPTY_MASK.reason())
+        reason = NO_REASON
         for seen in ranked:
             refusal = self._refusal(seen, candidates, context)
-            if refusal is None:
+            if not refusal:
                 partial = context.is_confirmed and self._share(seen.area) < self.MOVING_SHARE
                 return Choice(seen.index, True, seen.box, motion_iou=seen.overlap, partial=partial)
             reason = reason or refusal
         context.search.begin(context.size, context.motion)
         self._observe(candidates, context)
-        return Choice(ranked[0].index, True, None, reason or "", ranked[0].overlap)
+        return Choice(ranked[0].index, True, None, reason, ranked[0].overlap)
 
     def _choose_return(self, candidates: Candidates, context: FrameContext) -> Choice:
         """Judge a frame whose predecessors missed the target."""
@@ -294,13 +296,13 @@ class DefaultPolicy(Policy):
         accepted = search.accepted
         found = [seen for seen in clear if accepted is not None and _is_same(accepted, seen.box)]
         if found:
-            seen, reason = found[0], "the target was found again"
+            seen, reason = found[0], ReasonCode.FOUND_AGAIN.reason()
             return Choice(seen.index, True, seen.box, reason, seen.overlap, jumped=True)
-        reason = "not sure of what is seen" if ranked else absence_reason(candidates)
-        if present and not ranked:
-            reason = "every mask is empty"
-        index = ranked[0].index if ranked else best_quality(candidates)
-        return Choice(index, present, None, f"{reason}; {search.summary}")
+        if ranked:
+            reason = ReasonCode.UNSURE_RETURN.reason(search=search.summary)
+            return Choice(ranked[0].index, present, None, reason)
+        lack = ReasonCode.EMPTY_MASK.reason() if present else absence_reason(candidates)
+        return Choice(best_quality(candidates), present, None, lack.with_detail(search.summary))
 
     def _observe(self, candidates: Candidates, context: FrameContext) -> None:
         """Add what the frame's own view shows to the search."""
@@ -309,7 +311,7 @@ class DefaultPolicy(Policy):
         context.search.observe(context.frame.stamp_ns, [(context.view, found)])
 
     def _is_near(self, box: Box, context: FrameContext) -> bool:
-        """Whether a target that was missed only shortly (COASTING) may be here."""
+        """Return whether a target that was missed only shortly (COASTING) may be here."""
         if context.motion is None or context.confirmed_ns is None or context.state is TrackState.LOST:
             return False
         reach = self.STRAY + self.STRAY_PER_S * (context.frame.stamp_ns - context.confirmed_ns) * 1e-9
@@ -318,20 +320,20 @@ class DefaultPolicy(Policy):
         expected = Box.from_centre(x, y, predicted.width, predicted.height)
         return _distance(box, expected) <= reach * max(expected.size, 1.0)
 
-    def _refusal(self, seen: VisibleCandidate, candidates: Candidates, context: FrameContext) -> str | None:
-        """Why a candidate is not the target that was seen just before; None when it is accepted."""
+    def _refusal(self, seen: VisibleCandidate, candidates: Candidates, context: FrameContext) -> Reason:
+        """Return why a candidate is not the target that was seen just before; empty when it is accepted."""
         config, model, motion = self.config, self._model, context.motion
         if motion is not None and seen.overlap < config.gate_iou:
             distance = motion.mahalanobis(seen.box, seen.quality)
             is_possible = self._is_still(seen.box, context) or self._has_jumped(seen, motion.box, context)
             if distance > config.gate_mahalanobis and not is_possible:
-                return "seen where it cannot be: too far from where its motion leads (gate_mahalanobis)"
+                return ReasonCode.MOTION_GATE.reason(distance=distance, limit=config.gate_mahalanobis)
         least = self.SEEN_SHARE * model.usual_quality
         if seen.quality < least:
-            return "seen unclearly"
+            return ReasonCode.UNCLEAR.reason(quality=seen.quality, least=least)
         is_sure = candidates.presence_logit > self.SURE_PRESENCE
         if not context.is_confirmed and not self._llr(seen, candidates, context.looks) > 0.0:
-            return "seen too unlike the target for a return"
+            return ReasonCode.UNLIKE_RETURN.reason()
         if have_ended(context.points, seen.box):
             self._doubted = DOUBTED_FRAMES + 1
         if context.is_confirmed and self._doubted and not is_sure:
@@ -339,18 +341,18 @@ class DefaultPolicy(Policy):
             deficit = context.looks.deficit(seen.box)
             llr, least = model.llr(None, seen.quality, candidates.presence_logit, deficit), model.least_llr
             if not llr > least:
-                return "the points followed have ended, and what is seen is unlike the target"
-        return None
+                return ReasonCode.POINTS_LOST.reason()
+        return NO_REASON
 
     def _is_still(self, box: Box, context: FrameContext) -> bool:
-        """Whether a candidate lies where the target was in the image just before."""
+        """Return whether a candidate lies where the target was in the image just before."""
         seen = context.search.last_seen
         if seen is None or not 0 <= (context.frame.stamp_ns - seen.stamp_ns) * 1e-9 <= self.STILL_S:
             return False
         return iou(box, seen.box) >= self.config.gate_iou
 
     def _has_jumped(self, seen: VisibleCandidate, predicted: Box, context: FrameContext) -> bool:
-        """Whether a candidate that is seen as clearly as the target may be it after a jerk."""
+        """Return whether a candidate that is seen as clearly as the target may be it after a jerk."""
         if not context.is_confirmed or context.confirmed_ns is None:
             return False
         reach = min(self.STRAY, self.JUMP_PER_S * (context.frame.stamp_ns - context.confirmed_ns) * 1e-9)
@@ -358,7 +360,7 @@ class DefaultPolicy(Policy):
         return is_clear and _distance(seen.box, predicted) <= reach * max(predicted.size, 1.0)
 
     def _share(self, area: float) -> float:
-        """An area as a share of the target's usual one; 1 while that is unknown."""
+        """Return an area as a share of the target's usual one; 1 while that is unknown."""
         usual = self._model.usual_area
         return 1.0 if usual is None else area / usual
 
@@ -367,7 +369,7 @@ class DefaultPolicy(Policy):
         return seen_llr + LIKENESS * looks.lead(seen.box)
 
     def _is_sure(self, seen: VisibleCandidate, candidates: Candidates, looks: Looks) -> bool:
-        """Whether one image is enough where the target is expected."""
+        """Return whether one image is enough where the target is expected."""
         usual_lead = 0.0 if math.isnan(looks.likeness(seen.box)) else USUAL_DROP
         return self._llr(seen, candidates, looks) > self._model.least_llr + LIKENESS * usual_lead
 
@@ -382,8 +384,8 @@ class DefaultPolicy(Policy):
         ]
 
     def _objects(self, candidates: Candidates) -> list[VisibleCandidate]:
-        """What a window shows, best first; of candidates that overlap only the best."""
-        if not candidates.is_finite or candidates.presence < self.LEAST_PRESENCE:
+        """Return what a window shows, best first; of candidates that overlap only the best."""
+        if not candidates.is_finite or candidates.presence < self.MIN_PRESENCE:
             return []
         found: list[VisibleCandidate] = []
         for seen in self._ranked(candidates, None):
@@ -392,7 +394,7 @@ class DefaultPolicy(Policy):
         return found
 
     def _ranked(self, candidates: Candidates, expected: Motion | None) -> list[VisibleCandidate]:
-        """The non-empty candidates, best first."""
+        """Return the non-empty candidates, best first."""
         found = []
         favours = self._scale.favour(candidates) if self._scale.is_used else [0.0] * len(candidates.ious)
         for index, box in candidates.visible:
@@ -420,13 +422,13 @@ class DefaultPolicy(Policy):
 
 
 def have_ended(points: FoundPoints, box: Box) -> bool:
-    """Whether hardly any of the points followed on the target lies in this box of the present image; False
-    where there were too few points."""
-    if points.earlier_count < LEAST_POINTS:
+    """Return whether hardly any of the points followed on the target lies in this box of the present image;
+    False where there were too few points."""
+    if points.earlier_count < MIN_POINTS:
         return False
     x, y = points.positions[:, 0] - box.x, points.positions[:, 1] - box.y
     inside = np.count_nonzero((x >= 0) & (x <= box.width) & (y >= 0) & (y <= box.height))
-    return bool(inside <= MOST_FOUND_SHARE * points.earlier_count)
+    return bool(inside <= MAX_FOUND_SHARE * points.earlier_count)
 
 
 def _distance(box: Box, expected: Box) -> float:
@@ -435,5 +437,5 @@ def _distance(box: Box, expected: Box) -> float:
 
 
 def _is_same(track: CandidateTrack, box: Box) -> bool:
-    """Whether a candidate track and a candidate's box are the same object."""
+    """Return whether a candidate track and a candidate's box are the same object."""
     return math.hypot(box.cx - track.box.cx, box.cy - track.box.cy) < max(track.box.size, box.size) / 2

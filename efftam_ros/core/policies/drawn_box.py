@@ -1,12 +1,15 @@
-"""The target's published box, given the box that was drawn and those of its candidates (`DrawnExtent` for
-small targets, `PromptedExtent` for larger ones).
+"""The target's published box, given the box that was drawn and those of its candidates.
 
-Even the right mask of a target of a few pixels covers only its most salient part, so that its box is too
-small: it is enlarged as the drawn box says.
+What is followed and remembered stays the middle mask, which is followed best. Its box lies where the logits
+cross zero. What is thin (a rotor, skis, arms) or behind bars often has logits below zero, and what surrounds
+a small target may have some above it, so that the box that a person draws has its edges elsewhere. A network
+with a `BoxHead` also gives the edges at two other levels of the logits: `PlacedExtent` compares all with the
+drawn box.
 
-Boxes around targets of `LARGEST_PX` and more are often drawn roughly. The mask that the network finds in such
-a box is not as rough: the published box continues that one's extent. What is followed and remembered stays
-the middle mask, which is followed best."""
+For a network without one: even the right mask of a target of a few pixels covers only its most salient part,
+so that its box is too small; `DrawnExtent` enlarges it to fit the drawn box. Boxes around targets of
+`MAX_PX` and more are often drawn roughly. The mask that the network finds in such a box is not as rough:
+`PromptedExtent` continues that one's extent."""
 
 from __future__ import annotations
 
@@ -18,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import Box, are_nested, iou
-from efftam_ros.core.types import Candidates, Motion
+from efftam_ros.core.types import BoxHead, Candidates, Motion
 
-LARGEST_PX = 32.0  # size of a drawn box up to which it is compared
+MAX_PX = 32.0  # size of a drawn box up to which it is compared
 BORDER = 0.02  # share of the image's longer side: a target this close to the border may be entering, and grow
 
 # The extent. Chosen on one half of the disappearance footage: the overlap of targets below 32 px with the
@@ -34,6 +37,19 @@ MOST = 2.0  # largest factor of a side
 CONTINUED = 0.03  # by how much a fit must exceed the chosen mask's to be published
 RELATED_FRAMES = 3  # newest frames by which the published box is placed relative to the followed one
 
+# The published box of a network with a `BoxHead`.
+LEVELS = (-1.0, 0.0, 1.0)
+"""Of the logits; the boxes there are `Candidates.levels`."""
+# Of the drawn box's edges outwards of the prompted mask's, in its sizes.
+MIN_OFFSET, MAX_OFFSET = -0.5, 1.0
+# Of an edge's way to another level, in the mask's sizes: where the logits hardly change, that level may be
+# crossed anywhere.
+MAX_WAY = 0.5
+OUTWARD = np.array([-1.0, -1.0, 1.0, 1.0])
+
+Edges = NDArray[np.float64]
+"""Left, top, right, bottom."""
+
 
 def size_overlap(a: Box, b: Box) -> float:
     """IoU of two boxes laid on one centre, 0..1; 0 for an empty one."""
@@ -41,7 +57,7 @@ def size_overlap(a: Box, b: Box) -> float:
 
 
 def is_inside(box: Box, image_size: tuple[int, int]) -> bool:
-    """Whether a box is clear of the image's border."""
+    """Return whether a box is clear of the image's border."""
     margin = BORDER * max(image_size)
     left, top, right, bottom = box.edges()
     return min(left, top, image_size[0] - right, image_size[1] - bottom) > margin
@@ -56,13 +72,23 @@ class TargetExtent:
     def add(self, candidates: Candidates, index: int) -> None:
         """Compare the candidates of a confirmed frame; ``index`` is followed."""
 
-    def shown(self, candidates: Candidates, index: int, followed: Box, estimated: Box) -> tuple[int, Box]:
-        """The candidate whose mask is published, and the target's box. Candidate ``index``, which has the box
-        ``followed``, is followed; the motion filter has the box ``estimated`` after this frame."""
+    def shown(
+        self,
+        candidates: Candidates,
+        index: int,
+        followed: Box,
+        estimated: Box,
+        image_size: tuple[int, int],
+    ) -> tuple[int, Box]:
+        """Return the candidate whose mask is published, and the target's box.
+
+        Candidate ``index``, which has the box ``followed``, is followed; the motion filter has the box
+        ``estimated`` after this frame. ``image_size``: width, height px.
+        """
         return index, followed
 
     def grown_motion(self, motion: Motion) -> Motion:
-        """The target's motion, given that of the motion filter."""
+        """Return the target's motion, given that of the motion filter."""
         return motion
 
 
@@ -90,11 +116,18 @@ class DrawnExtent(TargetExtent):
             _factor(self._drawn.height / median(self._heights)),
         )
 
-    def shown(self, candidates: Candidates, index: int, followed: Box, estimated: Box) -> tuple[int, Box]:
+    def shown(
+        self,
+        candidates: Candidates,
+        index: int,
+        followed: Box,
+        estimated: Box,
+        image_size: tuple[int, int],
+    ) -> tuple[int, Box]:
         return index, self.grown(followed)
 
     def grown(self, box: Box) -> Box:
-        """The target's box, given the box of its mask; both have the same centre."""
+        """Return the target's box, given the box of its mask; both have the same centre."""
         if self.factors == (1.0, 1.0):
             return box
         return Box.from_centre(box.cx, box.cy, self.factors[0] * box.width, self.factors[1] * box.height)
@@ -131,7 +164,14 @@ class PromptedExtent(TargetExtent):
         smaller = np.array([self._is_entering and box.area < boxes[index].area for box in boxes])
         return np.where(smaller, 0.0, fits) - fits[index]
 
-    def shown(self, candidates: Candidates, index: int, followed: Box, estimated: Box) -> tuple[int, Box]:
+    def shown(
+        self,
+        candidates: Candidates,
+        index: int,
+        followed: Box,
+        estimated: Box,
+        image_size: tuple[int, int],
+    ) -> tuple[int, Box]:
         number = self._continuing(candidates, index, followed)
         if number == index:
             self._relations.clear()
@@ -143,7 +183,8 @@ class PromptedExtent(TargetExtent):
         return number, box
 
     def _continuing(self, candidates: Candidates, index: int, followed: Box) -> int:
-        """The candidate that continues the prompted extent; ``index`` where none does so clearly better."""
+        """Return the candidate that continues the prompted extent; ``index`` where none does so clearly
+        better."""
         fits = [fit for fit in self._fits if len(fit) == len(candidates)]
         if not fits:
             return index
@@ -162,16 +203,118 @@ class PromptedExtent(TargetExtent):
         return replace(motion, box=grown, size_rate=(across * rate[0], down * rate[1]))
 
 
-def make_extent(drawn: Box | None, prompted: Box | None, image_size: tuple[int, int]) -> TargetExtent:
-    """The extent for a target that was ``drawn`` (px, None: not drawn) and whose mask on that image has the
-    box ``prompted`` (None: the network saw nothing)."""
+class EdgeCues:
+    """Two cues of where one target's edges lie outwards of its mask's, in sizes of the mask."""
+
+    def __init__(self, drawn: Edges, prompted: Edges) -> None:
+        """``drawn``: the drawn box; ``prompted``: that of the prompted mask, NaN where it is empty; px of the
+        image."""
+        self._drawn_sides = sides(drawn)[:2]
+        offset = (drawn - prompted) * OUTWARD / sides(prompted)
+        self.offset: Edges = np.nan_to_num(np.clip(offset, MIN_OFFSET, MAX_OFFSET))
+        """How far outwards of the prompted mask's edges the drawn box's are."""
+        self._log_ratios: list[Edges] = []  # [levels, 2], of masks to the drawn box
+        self.levels = (0.0, 0.0)
+        """At which the compared masks are as wide, and as high, as the drawn box."""
+        self.is_settled = False
+
+    def compare(self, boxes: Edges) -> None:
+        """Compare a followed mask's boxes at `LEVELS`, [3, 4] px; only the first `EXTENT_FRAMES` count."""
+        if self.is_settled:
+            return
+        self._log_ratios.append(np.log(sides(boxes)[:, :2] / self._drawn_sides))
+        across, down = np.median(self._log_ratios, axis=0).T
+        self.levels = _level(across), _level(down)
+        self.is_settled = len(self._log_ratios) == EXTENT_FRAMES
+
+    def way(self, boxes: Edges, size: Edges) -> Edges:
+        """Return how far outwards of a mask's edges they are at the target's own levels, [4].
+
+        ``boxes``: of the mask at `LEVELS`, [3, 4] px; ``size``: its `sides`.
+        """
+        level = np.array(2 * self.levels)
+        other = np.where(level < 0, boxes[0], boxes[2])
+        way = np.abs(level) * (other - boxes[1]) * OUTWARD / size
+        return np.clip(way, -MAX_WAY, MAX_WAY)
+
+
+class PlacedExtent(TargetExtent):
+    """Places the edges of a drawn target's box by both cues."""
+
+    def __init__(self, head: BoxHead, drawn: Box, prompted: Box | None) -> None:
+        """``drawn``: px; ``prompted``: box of the prompted frame's mask, px, None where it is empty."""
+        self._head = head
+        of_mask = [np.nan] * 4 if prompted is None else prompted.edges()
+        self.cues = EdgeCues(np.array(drawn.edges()), np.array(of_mask))
+        self._relations: deque[Edges] = deque(maxlen=RELATED_FRAMES)
+
+    def add(self, candidates: Candidates, index: int) -> None:
+        """See `TargetExtent`; only the first `EXTENT_FRAMES` are used."""
+        assert candidates.levels is not None
+        self.cues.compare(candidates.levels[index].astype(np.float64))
+        self.is_settled = self.cues.is_settled
+
+    def shown(
+        self,
+        candidates: Candidates,
+        index: int,
+        followed: Box,
+        estimated: Box,
+        image_size: tuple[int, int],
+    ) -> tuple[int, Box]:
+        assert candidates.levels is not None
+        boxes = candidates.levels[index].astype(np.float64)
+        edges, size = boxes[1], sides(boxes[1])
+        way = self.cues.way(boxes, size)
+        outward = self._head.level_share * way + self._head.prompt_share * self.cues.offset
+        # The target ends where the image does; a mask's own edge may lie a little outside.
+        placed = edges + size * outward * OUTWARD
+        placed = np.clip(placed, np.minimum(edges, 0.0), np.maximum(edges, image_size + image_size))
+        self._relations.append((placed - edges) / size)
+        left, top, right, bottom = placed.tolist()
+        return index, Box(left, top, right - left, bottom - top)
+
+    def grown_motion(self, motion: Motion) -> Motion:
+        """The motion's box is placed relative to the filter's as the last ones to the mask's."""
+        if not self._relations:
+            return motion
+        left, top, right, bottom = np.median(self._relations, axis=0).tolist()
+        box, rate = motion.box, motion.size_rate
+        across, down = 1 + right - left, 1 + bottom - top
+        x, y = box.x + left * box.width, box.y + top * box.height
+        placed = Box(x, y, across * box.width, down * box.height)
+        return replace(motion, box=placed, size_rate=(across * rate[0], down * rate[1]))
+
+
+def make_extent(
+    head: BoxHead | None, drawn: Box | None, prompted: Box | None, image_size: tuple[int, int]
+) -> TargetExtent:
+    """Return the extent of the published box.
+
+    ``drawn``: the box that selected the target, px, None where it was not drawn; ``prompted``: box of the
+    mask on that image, None where the network saw nothing; ``head``: of the network, None if it has none.
+    """
     if drawn is None:
         return TargetExtent()
-    if drawn.size < LARGEST_PX:
+    if head is not None:
+        return PlacedExtent(head, drawn, prompted)
+    if drawn.size < MAX_PX:
         return DrawnExtent(drawn)
     if prompted is None:
         return TargetExtent()
     return PromptedExtent(prompted, not is_inside(drawn, image_size))
+
+
+def sides(box: Edges) -> Edges:
+    """Width and height, at least one px, twice: [..., 4]."""
+    size = np.maximum(box[..., 2:] - box[..., :2], 1.0)
+    return np.concatenate([size, size], axis=-1)
+
+
+def _level(log_ratios: Edges) -> float:
+    """The level at which a mask's side is the drawn box's, given those sides' log ratios at `LEVELS`."""
+    falling = np.minimum.accumulate(log_ratios) - 1e-6 * np.arange(len(LEVELS))
+    return float(np.interp(0.0, falling[::-1], LEVELS[::-1]))
 
 
 def _factor(ratio: float) -> float:

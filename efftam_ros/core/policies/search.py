@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from efftam_ros.core.crop import OPENED, window_inside
 from efftam_ros.core.geometry import Box, View, iou
 from efftam_ros.core.motion import (
-    LEAST_DEPTH,
+    MIN_DEPTH,
     Matrix,
     MotionFilter,
     linearised,
@@ -136,7 +136,7 @@ class PositionPrior:
 # small target is too small in wider ones. Neighbouring tiles are this far apart, in their sides: an object
 # cut by one is whole in the next.
 TILE, TILE_STEP = 1.2, 0.8
-MOST_TILES = 64  # along each side of the image, for a tiny target in a huge image
+MAX_TILES = 64  # along each side of the image, for a tiny target in a huge image
 
 
 class Sweep:
@@ -145,7 +145,7 @@ class Sweep:
     def __init__(self, image_size: tuple[int, int], extent_px: float, side: int) -> None:
         """``extent_px``: side of the window that follows the target; ``side``: of the network's input."""
         self.image_size, self._side, self._followed_px = image_size, side, extent_px
-        self._extent = max(TILE * extent_px, max(image_size) / (TILE_STEP * MOST_TILES))
+        self._extent = max(TILE * extent_px, max(image_size) / (TILE_STEP * MAX_TILES))
         axes = []
         for length in image_size:
             count = max(1, math.ceil((length - self._extent) / (TILE_STEP * self._extent)) + 1)
@@ -160,11 +160,11 @@ class Sweep:
         return len(self._centres)
 
     def fits(self, image_size: tuple[int, int], extent_px: float) -> bool:
-        """Whether its tiles suit a window of about this side in images of this size."""
+        """Return whether its tiles suit a window of about this side in images of this size."""
         return self.image_size == image_size and abs(extent_px / self._followed_px - 1) <= RESIZED
 
     def next(self, count: int, prior: PositionPrior | None) -> list[View]:
-        """The next windows, at most ``count``."""
+        """Return the next windows, at most ``count``."""
         likely: NDArray[np.float64] = np.zeros(len(self))
         if prior is not None:
             likely = prior.relative_log_density(self._centres, self.image_size)
@@ -182,12 +182,12 @@ MISS_LLR = -1.5  # of a view in which a track that should be visible is not
 # Factor on the LLR at each further image, because detections of one object are not independent. On detections
 # recorded in 49 cases of the choosing half it accepts two wrong objects, 0.7 three, 1 four.
 LLR_KEPT = 0.65
-LEAST_LLR = -2.0  # lower bound, so that an earlier object at a place does not exclude the target there
+MIN_LLR = -2.0  # lower bound, so that an earlier object at a place does not exclude the target there
 FORGET_S = 1.5  # time without a detection after which a track is dropped
 # Time constant within which an object in sight comes to be weighed by the present prior in place of the one
 # that held when it came into sight (docs/tracking.md).
 IN_SIGHT_S = 6.0
-MOST_TRACKS = 12
+MAX_TRACKS = 12
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ class CandidateTrack:
     @property
     def llr(self) -> float:
         """Log-likelihood ratio of all its detections."""
-        return max(LLR_KEPT * self._earlier[0] + self._last_llr, LEAST_LLR)
+        return max(LLR_KEPT * self._earlier[0] + self._last_llr, MIN_LLR)
 
     @property
     def score(self) -> float:
@@ -269,7 +269,7 @@ class CandidateTrack:
         self.prior = log_odds - held * max(log_odds - first, 0.0)
 
     def is_forgotten(self, stamp_ns: int) -> bool:
-        """Whether it was not detected for too long, at this stamp."""
+        """Return whether it was not detected for too long, at this stamp."""
         return self.seen_ns is None or (stamp_ns - self.seen_ns) * 1e-9 > FORGET_S
 
     def forget_sight(self) -> None:
@@ -277,7 +277,7 @@ class CandidateTrack:
         self._in_sight = None
 
     def is_within(self, view: View) -> bool:
-        """Whether it lies well inside a window."""
+        """Return whether it lies well inside a window."""
         (width, height), box = view.extent, self.box
         x, y = (box.cx - view.x) / width, (box.cy - view.y) / height
         margin = (1 - INNER_SHARE) / 2
@@ -285,7 +285,7 @@ class CandidateTrack:
 
 
 def _match(box: Box, tracks: Sequence[CandidateTrack]) -> CandidateTrack | None:
-    """The nearest track to which a detection's box may belong."""
+    """Return the nearest track to which a detection's box may belong."""
     best, least = None, math.inf
     for track in tracks:
         other = track.box
@@ -296,11 +296,11 @@ def _match(box: Box, tracks: Sequence[CandidateTrack]) -> CandidateTrack | None:
 
 
 # A track is accepted as the target when its score is at least ACCEPT_SCORE and by MARGIN above that of every
-# other one, and it was detected well in the last LEAST_GOOD images. Of 160 misses recorded on the choosing
+# other one, and it was detected well in the last MIN_GOOD images. Of 160 misses recorded on the choosing
 # half, the target is the first thing accepted in 91 and something else in 2; with a score of 1.5 in 82 and 3,
 # with 2 in 79 and 0, with a margin of 1 in 91 and 3.
 ACCEPT_SCORE = 1.0
-LEAST_GOOD = 2
+MIN_GOOD = 2
 MARGIN = 3.0
 VIEW_LLR = -1.0  # least LLR of a track that gets another view, wherever it is
 RIVAL_WINDOWS = 1  # windows for the tracks after the best one, which the frame's own view shows
@@ -348,7 +348,7 @@ class Reacquisition:
             self.prior = PositionPrior(now.stamp_ns, now.box, now.velocity)
 
     def resize(self, matrix: Matrix) -> None:
-        """The images' size changed: ``matrix`` maps old pixels to new ones."""
+        """Scale what is known in pixels: the images' size changed. ``matrix`` maps old pixels to new ones."""
         self.stop()
         if self.last_seen is not None:
             vx, vy = (matrix[:2, :2] @ self.last_seen.velocity).tolist()
@@ -364,23 +364,21 @@ class Reacquisition:
             self.prior.follow_camera(matrix)
         # What is now behind the camera is dropped.
         self.tracks = [
-            track
-            for track in self.tracks
-            if relative_depth(matrix, track.box.cx, track.box.cy) >= LEAST_DEPTH
+            track for track in self.tracks if relative_depth(matrix, track.box.cx, track.box.cy) >= MIN_DEPTH
         ]
         for track in self.tracks:
             track.motion.follow_camera(matrix)
 
     def compares(self, stamp_ns: int) -> bool:
-        """Whether it is time to compare the image with the kept one."""
+        """Return whether it is time to compare the image with the kept one."""
         if self._compared_ns is not None and 0 <= stamp_ns - self._compared_ns < RECOGNITION_NS:
             return False
         self._compared_ns = stamp_ns
         return True
 
     def recognise_place(self, matrix: Matrix, stamp_ns: int) -> None:
-        """The scene was recognised; ``matrix``: the camera's motion from the image of the last confirmed
-        frame to that of ``stamp_ns``."""
+        """Use that the scene was recognised. ``matrix``: the camera's motion from the image of the last
+        confirmed frame to that of ``stamp_ns``."""
         if self.last_seen is None:
             return
         self._is_motion_known = True
@@ -396,8 +394,8 @@ class Reacquisition:
                 track.forget_sight()
 
     def expected(self, stamp_ns: int) -> tuple[float, float] | None:
-        """Where the target is on the ground, px, if the place was recognised in this image or shortly before;
-        else None."""
+        """Return where the target is on the ground, px, if the place was recognised in this image or shortly
+        before; else None."""
         if self.prior is None or self._recognised_ns is None:
             return None
         if not 0 <= stamp_ns - self._recognised_ns <= RECOGNISED_NS:
@@ -408,8 +406,8 @@ class Reacquisition:
     def windows(
         self, stamp_ns: int, image_size: tuple[int, int], extent_px: float, side: int, budget: int
     ) -> list[View]:
-        """The windows to search in this image: at the expected position, at the second-best track, and the
-        next ones of the sweep; ``budget`` in all. ``extent_px``: side of the window that would follow the
+        """Return the windows to search in this image: at the expected position, at the second-best track, and
+        the next ones of the sweep; ``budget`` in all. ``extent_px``: side of the window that would follow the
         target."""
         sweep, views = self._swept(image_size, extent_px, side), []
         if self.prior is not None:
@@ -426,7 +424,7 @@ class Reacquisition:
         return views
 
     def view(self, image_size: tuple[int, int], extent_px: float, side: int) -> View:
-        """The frame's own view: at the best track, else the next window of the sweep."""
+        """Return the frame's own view: at the best track, else the next window of the sweep."""
         promising = self._promising
         if promising:
             box = promising[0].box
@@ -462,7 +460,7 @@ class Reacquisition:
         kept = [track for track in self.tracks + fresh if not track.is_forgotten(stamp_ns)]
         for track, log_odds in zip(kept, self._position_log_odds(kept), strict=True):
             track.weigh(stamp_ns, log_odds, self._is_motion_known)
-        self.tracks = sorted(kept, key=lambda track: -track.score)[:MOST_TRACKS]
+        self.tracks = sorted(kept, key=lambda track: -track.score)[:MAX_TRACKS]
 
     def _position_log_odds(self, tracks: Sequence[CandidateTrack]) -> list[float]:
         if self.prior is None or not tracks:
@@ -477,7 +475,7 @@ class Reacquisition:
         if not self.tracks:
             return None
         best, *others = self.tracks
-        if best.good < LEAST_GOOD or best.score < ACCEPT_SCORE:
+        if best.good < MIN_GOOD or best.score < ACCEPT_SCORE:
             return None
         return best if not others or best.score >= max(other.score for other in others) + MARGIN else None
 

@@ -15,7 +15,7 @@ MAX_BYTES = 1 << 18
 
 
 def orientation_of(data: Any) -> int:
-    """The EXIF orientation of a JPEG, PNG, WebP or TIFF, 1 to 8; 1 where there is none."""
+    """Return the EXIF orientation of a JPEG, PNG, WebP or TIFF, 1 to 8; 1 where there is none."""
     view = memoryview(data).cast("B")
     head = bytes(view[:16])
     try:
@@ -28,12 +28,12 @@ def orientation_of(data: Any) -> int:
         if head[:4] in (b"II*\0", b"MM\0*"):
             return _of_tiff(view)
     except (struct.error, IndexError):
-        pass  # cut off, or damaged: whoever decodes it says so
+        pass  # cut off, or damaged: the decoder reports it
     return AS_STORED
 
 
 def exif_note(orientation: int) -> str:
-    """That it is not applied, for people; empty for `AS_STORED`."""
+    """Return the note that the orientation is not applied; empty for `AS_STORED`."""
     if orientation == AS_STORED:
         return ""
     return (
@@ -52,7 +52,8 @@ def _of_jpeg(data: bytes) -> int:
 
 
 def _of_chunks(data: memoryview, at: int, order: str, wanted: bytes) -> int:
-    """Of the chunk ``wanted`` in a PNG (length, then kind) or WebP (kind, then length)."""
+    """Return the EXIF data of the chunk ``wanted`` in a PNG (length, then kind) or WebP (kind, then
+    length)."""
     while at + 8 <= len(data):
         is_png = order == ">"
         (size,) = struct.unpack_from(f"{order}I", data, at + (0 if is_png else 4))

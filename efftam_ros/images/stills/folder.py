@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from efftam_ros.core.errors import InputError
 from efftam_ros.images.headers import check_size, coded_size
 from efftam_ros.images.levels import AUTO, Levels
-from efftam_ros.images.source import NS, Tell, VideoFrame, checked_rate, tell_nobody
+from efftam_ros.images.source import NS, Report, VideoFrame, checked_rate, no_report
 from efftam_ros.images.stills.exif import exif_note, orientation_of
 from efftam_ros.images.stills.jpeg import START, jpeg_end
 from efftam_ros.images.stills.pages import follows_another, pages_of
@@ -42,9 +42,9 @@ class StillPictures:
     is_whole = True  # an image that can't be read is an error
 
     def __init__(
-        self, path: Path, fps: float | None = None, levels: str = AUTO, tell: Tell = tell_nobody
+        self, path: Path, fps: float | None = None, levels: str = AUTO, report: Report = no_report
     ) -> None:
-        self.path, self.name, self._tell = path, str(path), tell
+        self.path, self.name, self._report = path, str(path), report
         self.fps, self._levels = checked_rate(FOLDER_FPS if fps is None else fps), levels
         self._is_folder = path.is_dir()
         self.files = image_files(path) if self._is_folder else [path]
@@ -101,7 +101,7 @@ class StillPictures:
             yield levels.reduced(_checked(picture, file), stamp_ns)
 
     def _own_stamps(self) -> list[int] | None:
-        """The times of a single file that tells how long each of its pictures is shown."""
+        """Return the times of a single file that contains how long each of its pictures is shown."""
         pages = None if self._is_folder else self._pages.get(self.path)
         durations_ns = None if pages is None else pages.durations_ns
         if durations_ns is None or min(durations_ns) <= 0:
@@ -110,15 +110,15 @@ class StillPictures:
         return list(accumulate(durations_ns, initial=0))
 
     def _check_orientation(self, file: Path) -> None:
-        """Tell where it is another one than that of the first image, once."""
+        """Report where it is another one than that of the first image, once."""
         orientation = _orientation_of(file)
         if orientation != self._orientation:
             self._orientation = orientation
-            self._tell(f"{file}: {exif_note(orientation) or 'is stored as it is shown'}")
+            self._report(f"{file}: {exif_note(orientation) or 'is stored as it is shown'}")
 
 
 def image_files(folder: Path) -> list[Path]:
-    """The images of a folder in natural order."""
+    """Return the images of a folder in natural order."""
     found = [
         p
         for p in folder.iterdir()
@@ -128,7 +128,7 @@ def image_files(folder: Path) -> list[Path]:
 
 
 def side_files(folder: Path) -> list[Path]:
-    """What systems leave in a folder of images, see `SIDE_FILE`."""
+    """Return what systems leave in a folder of images, see `SIDE_FILE`."""
     return sorted(p for p in folder.iterdir() if fnmatch(p.name, SIDE_FILE) or p.name in LEFT_FILES)
 
 
@@ -167,7 +167,7 @@ def read_bgr(path: Path, levels: Levels | None = None, stamp_ns: int = 0) -> NDA
 
 
 def _check_jpeg(data: bytes) -> None:
-    """Raise InputError for what OpenCV would fill with grey, or not read."""
+    """Raise InputError for a file that OpenCV would fill with grey, or can't read."""
     if jpeg_end(data) is None:
         raise InputError("the JPEG has no end marker, it is cut off")
     if follows_another(data):
@@ -184,7 +184,7 @@ def _checked(picture: NDArray[Any], path: Path) -> NDArray[Any]:
 
 
 def _as_stored(image: NDArray[Any], orientation: int) -> NDArray[Any]:
-    """A TIFF's pixels before OpenCV turned them, see `_TURNS`; 2, 4, 5 and 7 are mirrored as well."""
+    """Return a TIFF's pixels before OpenCV turned them, see `_TURNS`; 2, 4, 5 and 7 are mirrored as well."""
     if orientation in _TURNS:
         return np.asarray(cv2.rotate(image, _TURNS[orientation]))
     if orientation in (5, 7):

@@ -1,4 +1,4 @@
-"""What a JPEG file consists of: its segments, where it ends, what it holds beside the pixels."""
+"""Parses JPEG files: their segments, where they end, and what they hold beside the pixels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _AFTER_SCAN = re.compile(rb"\xff+(?![\x00\xd0-\xd7\xff])")
 
 
 def segments(data: Any) -> Iterator[tuple[int, int, int]]:
-    """The kind of each segment, where it begins (its mark) and where it ends. The pixels belong to the
+    """Yield the kind of each segment, where it begins (its mark) and where it ends. The pixels belong to the
     segment of their scan; the last one is `END` if the JPEG is whole, and what follows is no other one.
 
     ``data``: bytes or a mapped file.
@@ -47,7 +47,8 @@ def segments(data: Any) -> Iterator[tuple[int, int, int]]:
 
 
 def jpeg_end(data: Any) -> int | None:
-    """The length of the JPEG at the begin of ``data``, bytes; None where it has no end, as it was cut off.
+    """Return the length of the JPEG at the begin of ``data``, bytes; None where it has no end, as it was cut
+    off.
 
     Cameras may add data behind the end: padding, a second picture, telemetry.
     """
@@ -57,12 +58,13 @@ def jpeg_end(data: Any) -> int | None:
 
 
 def is_baseline(data: bytes) -> bool:
-    """Whether the pixels come in one scan, so that a decoder notices where some are missing."""
+    """Return whether the pixels come in one scan, so that a decoder notices where some are missing."""
     return any(kind in (0xC0, 0xC1) for kind, _, _ in segments(data))
 
 
 def without_metadata(data: bytes) -> bytes:
-    """The same pixels without EXIF, colour profiles and comments, whose faults are no faults of the image."""
+    """Return the same pixels without EXIF, colour profiles and comments, whose faults are no faults of the
+    image."""
     parts, begin = [], 0
     for kind, at, end in segments(data):
         if kind == SCAN:

@@ -32,8 +32,8 @@ FLAGS = cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH
 
 @dataclass(frozen=True)
 class Pages:
-    """The pictures of a file, in order: how many, each one's duration, ns, where the file tells it, and what
-    reads them: uint8 or uint16 [H, W, 3] BGR. ``read`` raises InputError."""
+    """The pictures of a file, in order: how many, each one's duration, ns, where the file contains it, and
+    what reads them: uint8 or uint16 [H, W, 3] BGR. ``read`` raises InputError."""
 
     count: int
     durations_ns: tuple[int, ...] | None
@@ -41,8 +41,8 @@ class Pages:
 
 
 def pages_of(path: Path) -> Pages | None:
-    """The pictures of a file of several; None for one of a single picture, or of another kind. Reads what
-    tells their number, no pixels. Raises OSError."""
+    """Return the pictures of a file of several; None for one of a single picture, or of another kind. Reads
+    what contains their number, no pixels. Raises OSError."""
     with path.open("rb") as file:
         head = file.read(16)
         if head[:3] == b"GIF":
@@ -54,12 +54,12 @@ def pages_of(path: Path) -> Pages | None:
             try:
                 return finder(path, data)
             except struct.error:
-                return None  # cut off: whoever decodes it says so
+                return None  # cut off: the decoder reports it
 
 
 def is_still(path: Path) -> bool:
-    """Whether a file holds still pictures, one or several, and no film: by what it begins with, as names may
-    be wrong. Raises OSError."""
+    """Return whether a file holds still pictures, one or several, and no film: by what it begins with, as
+    names may be wrong. Raises OSError."""
     with path.open("rb") as file:
         head = file.read(16)
         if len(head) < 16:
@@ -81,8 +81,8 @@ def begins_with_jpeg(path: str | Path) -> bool:
 
 
 def follows_another(data: Any) -> bool:
-    """Whether one JPEG follows another in these bytes, as cameras store films without a container. The second
-    picture of a stereo or preview pair (MPO) is none of those."""
+    """Return whether one JPEG follows another in these bytes, as cameras store films without a container. The
+    second picture of a stereo or preview pair (MPO) is none of those."""
     end = jpeg_end(data)
     if end is None or not data[end : end + MAX_GAP].lstrip(b"\0\r\n").startswith(START):
         return False
@@ -165,7 +165,7 @@ def _png_chunks(data: Any) -> Iterator[tuple[bytes, int]]:
 
 
 def _film(path: Path) -> Pages | None:
-    """What FFmpeg reads as a film: GIF and animated PNG."""
+    """Return what FFmpeg reads as a film: GIF and animated PNG."""
     import av
 
     try:

@@ -9,18 +9,18 @@ import numpy as np
 from efftam_ros.images.streams.steps import ClockSteps
 
 NS = 1_000_000_000
-# Over which time the shortest delay is taken for the stream's own, and the step that starts it anew.
+# Time over which the shortest delay counts as the stream's own, and the step of the clock that restarts it.
 DELAY_WINDOW_NS, DELAY_STEP_NS = 10 * NS, NS
 # Arrivals over which the rate is fitted; shorter where arrival is believed, as such a rate may change.
 RATE_WINDOW_NS, ARRIVAL_WINDOW_NS = 8 * NS, 2 * NS
 # Where arrival is believed, stamps are at most so long before it: the rate may have changed.
-MOST_LAG_NS = 200_000_000
-LEAST_SPAN_NS, LEAST_IMAGES = NS // 2, 8
+MAX_LAG_NS = 200_000_000
+MIN_SPAN_NS, MIN_IMAGES = NS // 2, 8
 # The stream's times are not believed beyond this share of error, and again below that.
-MOST_ERROR, LEAST_ERROR = 0.02, 0.01
+MAX_ERROR, MIN_ERROR = 0.02, 0.01
 # Jitter may look like another rate: so many times its spread is left to it.
 JITTER = 1.5
-# A judgement that is told must last over so long.
+# A judgement is reported once it has lasted for so long.
 TOLD_SPAN_NS = 4 * NS
 # Images that were sent before come at once: they are passed over until the shortest delay stood for so long
 # within the tolerance, and no longer than the limit.
@@ -61,7 +61,7 @@ class ArrivalClock:
         return self._steps.found
 
     def stamp_ns(self, own_ns: int, arrived_ns: int) -> int:
-        """The stamp of an image of the stream's time ``own_ns``; stamps grow and are never after the
+        """Return the stamp of an image of the stream's time ``own_ns``; stamps grow and are never after the
         arrival."""
         if self._is_timed:
             shortest_ns = self._delays[0][1] if self._delays else None
@@ -84,7 +84,7 @@ class ArrivalClock:
         if not delays or delay_ns - delays[0][1] <= DELAY_STEP_NS:
             self._late_ns = None
         elif self._late_ns is None and 0 < own_ns - self._own_ns < DELAY_STEP_NS:
-            self._late_ns = arrived_ns  # a connection that stood still sends what was kept
+            self._late_ns = arrived_ns  # after a pause a connection sends the images that it kept
         if self._late_ns is not None and arrived_ns - self._late_ns < DELAY_STEP_NS:
             return delays[0][1]
         if delays and delay_ns - delays[0][1] > DELAY_STEP_NS:
@@ -99,7 +99,7 @@ class ArrivalClock:
         return delays[0][1]
 
     def _fitted(self, own_ns: int, arrived_ns: int) -> int:
-        """The arrival that the rate of the last seconds expects; decides which time is believed."""
+        """Return the arrival that the rate of the last seconds expects; decides which time is believed."""
         pairs = self._pairs
         if pairs and not pairs[-1][1] < own_ns < pairs[-1][1] + DELAY_WINDOW_NS:
             pairs.clear()  # the own clock was set
@@ -107,22 +107,22 @@ class ArrivalClock:
         while pairs[0][0] < arrived_ns - RATE_WINDOW_NS:
             pairs.popleft()
         span_ns = arrived_ns - pairs[0][0]
-        if len(pairs) < LEAST_IMAGES or span_ns < LEAST_SPAN_NS:
+        if len(pairs) < MIN_IMAGES or span_ns < MIN_SPAN_NS:
             return arrived_ns
         if self._is_timed:
             rate, _, spread_ns = _line(pairs)
             error = abs(1.0 - rate)
-            if error > MOST_ERROR + JITTER * spread_ns / span_ns:
+            if error > MAX_ERROR + JITTER * spread_ns / span_ns:
                 self._is_believed = False
                 if span_ns >= TOLD_SPAN_NS:
                     self.own_rate = 1.0 / rate
-            elif error < LEAST_ERROR and span_ns >= TOLD_SPAN_NS:
+            elif error < MIN_ERROR and span_ns >= TOLD_SPAN_NS:
                 self._is_believed, self.own_rate = True, None
         if self._is_believed:
             return arrived_ns
         recent = [pair for pair in pairs if pair[0] >= arrived_ns - ARRIVAL_WINDOW_NS]
         rate, offset_ns, _ = _line(recent)
-        return max(round(rate * own_ns + offset_ns), arrived_ns - MOST_LAG_NS)
+        return max(round(rate * own_ns + offset_ns), arrived_ns - MAX_LAG_NS)
 
 
 def _line(pairs: deque[tuple[int, int]] | list[tuple[int, int]]) -> tuple[float, float, float]:

@@ -24,7 +24,7 @@ LONGEST_STEP_NS = NS
 STRICT = {"err_detect": "explode"}
 # A decoder shows at most so many images before one that was sent before them (ITU-T H.264, H.265), and with
 # threads holds back as many packets again.
-MOST_REORDERED = 32
+MAX_REORDERED = 32
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class DecodedImage:
 
 
 class ImageDecoder:
-    """Decodes the packets of one track and tells which images are whole.
+    """Decodes the packets of one track and marks which images are whole.
 
     Decoders show images that need a lost one torn, with an error at most for the first. Here those are left
     out, until the next key frame, at most for `LONGEST_DAMAGE_NS`.
@@ -89,7 +89,8 @@ class ImageDecoder:
         return AS_STORED if self._jpegs is None else self._jpegs.orientation
 
     def decode(self, packet: Any) -> list[DecodedImage]:
-        """The images that this packet completes; those that are left, for the empty packet at the end."""
+        """Return the images that this packet completes; those that are left, for the empty packet at the
+        end."""
         import av
 
         number, data = self.packets, bytes(packet) if packet.size else b""
@@ -163,14 +164,14 @@ class ImageDecoder:
         return is_whole
 
     def _step_ns(self, own_ns: int | None) -> int:
-        """The time since the image before; the period where the stream's times can't tell."""
+        """Return the time since the image before; the period where the stream's times do not give it."""
         last_ns, self._last_ns = self._last_ns, own_ns
         step_ns = 0 if own_ns is None or last_ns is None else own_ns - last_ns
         return step_ns if 0 < step_ns < LONGEST_STEP_NS else self._period_ns
 
     def _count_missing(self, is_over: bool) -> None:
         """Count the packets whose image would have come by now."""
-        due = self._last + 1 if is_over else self._last - MOST_REORDERED
+        due = self._last + 1 if is_over else self._last - MAX_REORDERED
         for number in [n for n in self._owed if is_over or n < due]:
             self._owed.discard(number)
             if self._first is None or number < self._first:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def oriented(frame: av.VideoFrame, pixels: NDArray[np.uint8], name: str) -> NDArray[np.uint8]:
-    """The image as its metadata want it shown, [H, W, 3], C-contiguous. Raises InputError for other angles
-    than quarter turns."""
+    """Return the image as its metadata want it shown, [H, W, 3], C-contiguous. Raises InputError for other
+    angles than quarter turns."""
     transposed, rows_back, columns_back = orientation(frame, name)
     if transposed:
         pixels = pixels.transpose(1, 0, 2)
@@ -28,7 +28,7 @@ def oriented(frame: av.VideoFrame, pixels: NDArray[np.uint8], name: str) -> NDAr
 
 
 def _side_data(frame: av.VideoFrame) -> Any:
-    """The frame's side data; PyAV knows not all kinds that FFmpeg has, and gives none then."""
+    """Return the frame's side data; PyAV knows not all kinds that FFmpeg has, and gives none then."""
     _admit_other_kinds()
     return frame.side_data
 
@@ -48,7 +48,7 @@ def _admit_other_kinds() -> None:
 
 
 def orientation(frame: av.VideoFrame, name: str) -> tuple[bool, bool, bool]:
-    """Whether rows and columns are exchanged, and then run back; see `oriented`."""
+    """Return whether rows and columns are exchanged, and then run back; see `oriented`."""
     found: Any = _side_data(frame).get("DISPLAYMATRIX")
     if found is None:
         return False, False, False
@@ -63,22 +63,22 @@ def orientation(frame: av.VideoFrame, name: str) -> tuple[bool, bool, bool]:
 
 
 def orientation_note(transposed: bool, rows_back: bool, columns_back: bool) -> str:
-    """What `oriented` does, for people; empty for nothing."""
+    """Describe what `oriented` does; empty for nothing."""
     is_mirrored = transposed ^ rows_back ^ columns_back
     turns = (1 if rows_back else 3) if transposed else 2 if rows_back else 0
-    words = ["mirrored"] if is_mirrored else []
+    changes = ["mirrored"] if is_mirrored else []
     if is_mirrored and transposed:
         turns = 3 if rows_back else 1
     if turns:
-        words.append(f"rotated by {90 * turns} degrees counter-clockwise")
-    return f"{' and '.join(words)}, as its metadata requires" if words else ""
+        changes.append(f"rotated by {90 * turns} degrees counter-clockwise")
+    return f"{' and '.join(changes)}, as its metadata requires" if changes else ""
 
 
 _of_thread = threading.local()
 
 
 def pixels_as(form: str, frame: av.VideoFrame) -> NDArray[Any]:
-    """The pixels of a decoded frame in one of FFmpeg's formats, such as bgr24: [H, W] or [H, W, 3].
+    """Return the pixels of a decoded frame in one of FFmpeg's formats, such as bgr24: [H, W] or [H, W, 3].
 
     A frame's own `to_ndarray` makes a converter with two threads for each frame, which ends when the frame is
     collected. One converter serves a whole thread; it must not be used by two at a time.
@@ -91,7 +91,8 @@ def pixels_as(form: str, frame: av.VideoFrame) -> NDArray[Any]:
 
 
 def bgr_of(frame: av.VideoFrame, levels: Levels, stamp_ns: int) -> NDArray[np.uint8]:
-    """A decoded frame as uint8 [H, W, 3] BGR; grey and RGB of more than 8 bits have the range ``levels``.
+    """Return a decoded frame as uint8 [H, W, 3] BGR; grey and RGB of more than 8 bits have the range
+    ``levels``.
 
     YUV of 10 and 12 bits uses its whole range, and loses only the lowest bits.
     """

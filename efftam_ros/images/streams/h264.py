@@ -1,4 +1,4 @@
-"""Finds lost pictures of H.264 by their number (frame_num), which FFmpeg fills up without a word."""
+"""Finds lost pictures of H.264 by their number (frame_num), which FFmpeg replaces silently."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HEAD_BYTES = 256
 class PictureNumbers:
     """Follows the pictures of one stream (ITU-T H.264, 7.3 and 7.4.3).
 
-    ``head``: the codec's extra data, which tell whether units begin with a start code or with their length.
+    ``head``: the codec's extra data, which show whether units begin with a start code or with their length.
     """
 
     def __init__(self, head: bytes | None = None) -> None:
@@ -28,7 +28,7 @@ class PictureNumbers:
             self._read_parameters(_Bits(_content(head[9:])))
 
     def lacks(self, data: bytes) -> bool:
-        """Whether a picture between the last one and that of this packet is missing."""
+        """Return whether a picture between the last one and that of this packet is missing."""
         for reference, kind, bits in _units(data, self._length_bytes):
             try:
                 if kind == SPS:
@@ -90,7 +90,7 @@ class _Bits:
         return value
 
     def number(self) -> int:
-        """An Exp-Golomb code as unsigned."""
+        """Return an Exp-Golomb code as unsigned."""
         zeros = 0
         while not self.take(1):
             zeros += 1
@@ -107,11 +107,11 @@ def _pass_scaling_list(bits: _Bits, size: int) -> None:
 
 
 def _units(data: bytes, length_bytes: int) -> Iterator[tuple[int, int, _Bits]]:
-    """nal_ref_idc, nal_unit_type and the bits of each unit."""
+    """Yield nal_ref_idc, nal_unit_type and the bits of each unit."""
     for at in unit_places(data, length_bytes):
         yield data[at] >> 5 & 3, data[at] & 31, _Bits(_content(data[at + 1 :]))
 
 
 def _content(data: bytes) -> bytes:
-    """The first bytes of a unit, without those that keep start codes out of it."""
+    """Return the first bytes of a unit, without those that keep start codes out of it."""
     return data[:HEAD_BYTES].replace(b"\0\0\3", b"\0\0")

@@ -16,9 +16,9 @@ class LeadingPictures:
     """Follows the pictures of one stream (ITU-T H.265, 8.1.3 and 8.3.3).
 
     A picture of type RASL may refer to pictures before its random access point. Where decoding begins there,
-    or the stream says that the link to what was before is broken, the standard has decoders leave it out.
+    or the stream declares the link to what was before broken, the standard has decoders leave it out.
 
-    ``head``: the codec's extra data, which tell whether units begin with a start code or with their length.
+    ``head``: the codec's extra data, which show whether units begin with a start code or with their length.
     """
 
     def __init__(self, head: bytes | None = None) -> None:
@@ -28,7 +28,8 @@ class LeadingPictures:
         self._is_new, self._skips = True, False
 
     def is_left_out(self, data: bytes) -> bool:
-        """Whether the picture of this packet is left out by the standard. For every packet, in order."""
+        """Return whether the picture of this packet is left out by the standard. For every packet, in
+        order."""
         is_left_out = False
         for at in unit_places(data, self._length_bytes):
             kind = data[at] >> 1 & 63

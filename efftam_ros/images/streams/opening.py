@@ -13,22 +13,23 @@ DEFAULT_TRACK = -1
 # whose rate it becomes has none.
 ASKED_RATE = Fraction(2537, 100)
 UNTIMED_OPTIONS = {"framerate": "2537/100"}
-# Images per second where nothing says how many there are.
+# Images per second where neither the stream nor the user gives a rate.
 DEFAULT_RATE = Fraction(25)
 NO_TIMESTAMPS = 128
 """FFmpeg's AVFMT_NOTIMESTAMPS: streams of this format have no times."""
 TIMES_RESTART = 512
-"""FFmpeg's AVFMT_TS_DISCONT: times of this format may begin anew, and no header tells the whole duration."""
+"""FFmpeg's AVFMT_TS_DISCONT: times of this format may begin anew, and no header contains the whole
+duration."""
 
 
 def file_url(path: str | Path) -> str:
-    """The name of a file for FFmpeg, which takes the part before a colon for a protocol otherwise."""
+    """Return the name of a file for FFmpeg, which takes the part before a colon for a protocol otherwise."""
     return f"file:{path}"
 
 
 def choose_track(container: Any, track: int, name: str) -> tuple[Any, str]:
-    """The video stream of this number among the container's, `DEFAULT_TRACK`: the default one, no cover
-    picture; and a note where there is a choice. Raises InputError where there is none of the number."""
+    """Return the video stream of this number among the container's, `DEFAULT_TRACK`: the default one, no
+    cover picture; and a note where there is a choice. Raises InputError where there is none of the number."""
     from av.stream import Disposition
 
     found = list(container.streams.video)
@@ -59,14 +60,14 @@ def choose_track(container: Any, track: int, name: str) -> tuple[Any, str]:
 
 
 def has_times(container: Any, stream: Any) -> bool:
-    """Whether the stream has times of its own; else FFmpeg makes them up from a rate. For a container that
-    was opened with `UNTIMED_OPTIONS`."""
+    """Return whether the stream has times of its own; else FFmpeg makes them up from a rate. For a container
+    that was opened with `UNTIMED_OPTIONS`."""
     is_untimed = bool(container.format.flags & NO_TIMESTAMPS)
     return not is_untimed and ASKED_RATE not in (stream.average_rate, stream.base_rate)
 
 
 def rate_of(stream: Any, is_timed: bool) -> Fraction:
-    """Images per second: the average of a stream with times, else what its codec tells, or `DEFAULT_RATE`."""
+    """Images per second: the average of a stream with times, else the codec's rate, or `DEFAULT_RATE`."""
     rates = (stream.average_rate, stream.guessed_rate) if is_timed else (stream.guessed_rate,)
     # FFmpeg may round the rate that was asked for.
     return next((Fraction(rate) for rate in rates if rate and abs(rate - ASKED_RATE) > 0.1), DEFAULT_RATE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from statistics import median
 
-# Own steps whose median is the period, and the fewest that tell it.
+# The period is the median of so many steps; with fewer than the second number it is not known.
 STEPS, MIN_STEPS = 16, 4
 # A step that differs from the period by more, also in periods, is none of the camera.
 MIN_CLOCK_STEP_NS, MIN_CLOCK_STEP = 60_000_000, 1.5
@@ -19,7 +19,7 @@ class ClockSteps:
     """Finds where a stream's clock steps, by its own period and by the arrivals, which go on evenly.
 
     A camera's clock is set, a sender's report corrects it, or the time of a single image is wrong: then the
-    image before or behind tells what the time would be, and the former clock is taken again where it fits.
+    image before or behind shows what the time would be, and the former clock is taken again where it fits.
     """
 
     def __init__(self) -> None:
@@ -33,8 +33,8 @@ class ClockSteps:
         """Steps so far; a wrong time of one image counts as one."""
 
     def corrected_ns(self, own_ns: int, arrived_ns: int, shortest_ns: int | None) -> int:
-        """An image's time as if the clock had not stepped. ``shortest_ns``: the shortest delay from corrected
-        times to arrivals."""
+        """Return an image's time as if the clock had not stepped. ``shortest_ns``: the shortest delay from
+        corrected times to arrivals."""
         step_ns, elapsed_ns = own_ns - self._own_ns, arrived_ns - self._arrived_ns
         is_first, self._is_first = self._is_first, False
         self._own_ns, self._arrived_ns = own_ns, arrived_ns
@@ -42,7 +42,7 @@ class ClockSteps:
             period_ns = round(median(self._steps))
             # A gap of the arrivals may be one of the images, or of the network alone.
             longest_ns = max(period_ns, elapsed_ns)
-            # No image arrives earlier than the fastest one: a time that says so is ahead.
+            # No image arrives earlier than the fastest one: such a time is ahead.
             delay_ns = arrived_ns - own_ns - self._correction_ns
             is_early = shortest_ns is not None and delay_ns < shortest_ns - MIN_CLOCK_STEP_NS
             self._follow(own_ns, step_ns, period_ns, longest_ns, is_early)
@@ -75,8 +75,8 @@ class ClockSteps:
             self._correction_ns = self._corrected_ns + longest_ns - own_ns
 
     def _check(self, own_ns: int, arrived_ns: int) -> None:
-        """Behind a gap of the stream, in which its clock may be set back by less than the gap: whether the
-        next images come as early as before."""
+        """After a gap of the stream, in which its clock may be set back by less than the gap: return whether
+        the next images come as early as before."""
         if self._checked is None:
             return
         end_ns, lacking_ns, before_ns = self._checked

@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 
 # Images behind and before one that decide whether its time is right.
 AHEAD, BEFORE = 8, 8
-# Steps whose median is the period.
+# The period is the median of so many steps.
 STEPS = 16
 # A time that differs by less of a period from what is expected is right, whatever follows.
 EXPECTED_SHARE = 0.25
@@ -52,7 +52,7 @@ Item = TypeVar("Item", bound=Timed)
 
 
 class DisplayOrder:
-    """Tells whether a stream's times are those of decoding alone.
+    """Detects a stream whose times are those of decoding alone.
 
     Some containers store no others. Where images are reordered, these go back and forth in the order of
     display, and only then.
@@ -62,7 +62,8 @@ class DisplayOrder:
         self._past: deque[tuple[int, int]] = deque(maxlen=BEFORE)  # number and own time of those before
 
     def is_wrong(self, images: Iterable[Timed]) -> bool:
-        """Whether these images' own times, and those of before, grow in the order of decoding alone."""
+        """Return whether these images' own times, and those of before, grow in the order of decoding
+        alone."""
         known = [*self._past, *((i.number, i.own_ns) for i in images if i.own_ns is not None)]
         return _descents([own for _, own in known]) > _descents([own for _, own in sorted(known)])
 
@@ -71,7 +72,7 @@ class DisplayOrder:
             self._past.append((image.number, image.own_ns))
 
     def time_ns(self, image: Sent) -> int | None:
-        """The time of a live image: its own, or that of decoding, which is a constant time before."""
+        """Return the time of a live image: its own, or that of decoding, which is a constant time before."""
         self.add(image)
         return image.sent_ns if self.is_wrong(()) else image.own_ns
 
@@ -79,8 +80,8 @@ class DisplayOrder:
 class FileTimes:
     """Gives the images of a file stamps that grow, from 0 on or later.
 
-    ``period_ns``: the expected step; ``start_ns``: the time at which the container says that the track
-    begins, where it says so; ``ahead``: images that are looked at before one gets its stamp.
+    ``period_ns``: the expected step; ``start_ns``: the time at which the track begins by the container,
+    where it has one; ``ahead``: images that are looked at before one gets its stamp.
     """
 
     def __init__(self, period_ns: int, start_ns: int | None = None, ahead: int = AHEAD) -> None:
@@ -99,7 +100,7 @@ class FileTimes:
         self.mended = 0
         """Images whose own time was missing or wrong."""
         self.restarts = 0
-        """How often the times began anew, or the clock was set back."""
+        """How often the times restarted, or the clock was set back."""
 
     @property
     def reached_ns(self) -> int | None:
@@ -107,7 +108,8 @@ class FileTimes:
         return None if self._last_ns is None or self.restarts else self._last_ns
 
     def stamped(self, images: Iterable[Item]) -> Iterator[tuple[int, Item]]:
-        """The images with their stamps. An error of ``images`` is raised behind those that came before."""
+        """Yield the images with their stamps. An error of ``images`` is raised behind those that came
+        before."""
         source, waiting, fault = iter(images), deque[Item](), None
         is_over = False
         while True:
@@ -130,7 +132,7 @@ class FileTimes:
             raise fault
 
     def _stamp(self, waiting: deque[Item]) -> int:
-        """The stamp of the first of these images."""
+        """Return the stamp of the first of these images."""
         first, times = waiting[0], self._display_times(waiting)
         self._order.add(first)
         stamp_ns = self._checked(times)
@@ -142,8 +144,8 @@ class FileTimes:
         return stamp_ns + self.moved_ns
 
     def _display_times(self, waiting: deque[Item]) -> list[int | None]:
-        """The times of these images in the order of display. Of times of decoding the first image has the
-        smallest that is left."""
+        """Return the times of these images in the order of display. Of times of decoding the first image has
+        the smallest that is left."""
         if not self._order.is_wrong(waiting):
             own_ns = waiting[0].own_ns
             if own_ns is not None:
@@ -158,7 +160,7 @@ class FileTimes:
         return [time - self._delay_ns for time in times]
 
     def _checked(self, times: list[int | None]) -> int:
-        """The first of these times, or what it should be. On the file's clock, with shifts."""
+        """Return the first of these times, or what it should be. On the file's clock, with shifts."""
         period_ns, last_ns = round(median(self._steps)), self._last_ns
         self._take_shift_back(times[0], period_ns)
         shifted = [None if time is None else time + self._shift_ns for time in times]
@@ -199,7 +201,7 @@ class FileTimes:
         )
 
     def _is_set_back(self, times: list[int | None], chain: list[tuple[int, int]], period_ns: int) -> bool:
-        """Whether all times from now on are too early, not some of them."""
+        """Return whether all times from now on are too early, not some of them."""
         if not chain:
             return True
         (place, time_ns), last_ns = chain[0], self._last_ns
@@ -227,7 +229,7 @@ class FileTimes:
 
 
 def _are_even(times: list[int | None], period_ns: int) -> bool:
-    """Whether nothing is to be mended: all of these times, the first of which may be missing, grow."""
+    """Return whether nothing is to be mended: all of these times, the first of which may be missing, grow."""
     known = [time for time in times if time is not None]
     least_ns = _least_step_ns(period_ns)
     is_whole = len(known) == len(times) - (times[0] is None)
@@ -243,8 +245,8 @@ def _descents(times: list[int]) -> int:
 
 
 def _chain(times: list[int | None], last_ns: int | None, period_ns: int) -> list[tuple[int, int]]:
-    """As many of these times as grow, above ``last_ns``, as place and time; of several such choices the one
-    with the most even steps."""
+    """Return as many of these times as grow, above ``last_ns``, as place and time; of several such choices
+    the one with the most even steps."""
     found: list[tuple[int, int]] = [] if last_ns is None else [(-1, last_ns)]
     least_ns = _least_step_ns(period_ns)
     found += [(place, time) for place, time in enumerate(times) if time is not None]

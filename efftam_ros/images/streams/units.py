@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 
 def unit_places(data: bytes, length_bytes: int) -> Iterator[int]:
-    """Where each unit begins. ``length_bytes``: of the length before each; 0: they follow a start code."""
+    """Yield where each unit begins. ``length_bytes``: of the length before each; 0: they follow a start
+    code."""
     at = length_bytes or data.find(b"\0\0\1") + 3
     while length_bytes <= at < len(data) and at > 2 - length_bytes:
         yield at

@@ -12,13 +12,13 @@ from efftam_ros.messages.bearing import CameraModel, camera_model, delivered_siz
 from efftam_ros.messages.reports import Selection
 from efftam_ros.msg import TargetSelection
 
-LARGEST_STAMP_NS = 2**31 * 1_000_000_000 - 1
+MAX_STAMP_NS = 2**31 * 1_000_000_000 - 1
 """builtin_interfaces/Time counts seconds in 31 bits."""
 
 
 def camera_of(message: Any) -> CameraModel:
-    """From a sensor_msgs/CameraInfo, by its K. One that is no calibration is none; the tracker tells it. The
-    distortion is not used, so that an unknown model does not matter."""
+    """Read the camera model from a sensor_msgs/CameraInfo, by its K. None when it holds no calibration; the
+    tracker logs that. The distortion is not used, so that an unknown model does not matter."""
     try:
         return camera_model(message, with_distortion=False)
     except InputError:
@@ -27,9 +27,9 @@ def camera_of(message: Any) -> CameraModel:
 
 def selection_message(selection: Selection) -> TargetSelection:
     """Raises InputError for a stamp that no message can hold."""
-    if selection.stamp_ns > LARGEST_STAMP_NS:
+    if selection.stamp_ns > MAX_STAMP_NS:
         raise InputError(
-            f"the selection is on an image of {selection.stamp_ns} ns; stamps end at {LARGEST_STAMP_NS} ns"
+            f"the selection is on an image of {selection.stamp_ns} ns; stamps end at {MAX_STAMP_NS} ns"
         )
     units = TargetSelection.NORMALIZED if selection.normalized else TargetSelection.PIXELS
     message = TargetSelection(target_id=selection.target_id, units=units, kind=TargetSelection.CLEAR)

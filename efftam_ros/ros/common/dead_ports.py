@@ -17,21 +17,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 MEMORY, LOCKS = Path("/dev/shm"), Path("/proc/locks")
-# What the living hold, they hold for microseconds; on a busy machine a turn of the processor longer.
+# Living processes hold these locks for microseconds; on a busy machine for a time slice longer.
 LOOKS, PAUSE_S = 5, 0.1
 # DDS: the domain's first port, the participants' first port in it, and the ports of each participant.
 BASE, DOMAIN_PORTS, FIRST, EACH = 7400, 250, 10, 2
 
 
 def domain() -> int:
-    """The ROS domain of this process."""
+    """Return the ROS domain of this process."""
     text = os.environ.get("ROS_DOMAIN_ID", "")
     return int(text) if text.isdecimal() else 0
 
 
 def dead_participants(of_domain: int) -> list[int]:
-    """The numbers of participants whose ports are left in shared memory although their process has ended: the
-    living hold a lock on their port."""
+    """Return the numbers of participants whose ports are left in shared memory although their process has
+    ended: a living process holds a lock on its port."""
     locked = set(re.findall(r"FLOCK .*? (?:\w+:\w+):(\d+) ", _text(LOCKS)))
     first, numbers = BASE + DOMAIN_PORTS * of_domain + FIRST, set()
     for path in MEMORY.glob("fastrtps_port*_el"):
@@ -47,7 +47,7 @@ def dead_participants(of_domain: int) -> list[int]:
 
 
 def remove_dead_ports(of_domain: int) -> list[int]:
-    """Remove the ports of this ROS domain that stay locked, so that they are made anew; returns them."""
+    """Remove the ports of this ROS domain that stay locked, so that they are created again; returns them."""
     first = BASE + DOMAIN_PORTS * of_domain
     locked = [port for port in range(first, first + DOMAIN_PORTS) if _is_locked(port)]
     for _ in range(LOOKS):

@@ -25,9 +25,9 @@ from efftam_ros.ros.common.publishing_nodes import UNKNOWN_NODE, PublishingNodes
 from efftam_ros.ros.common.transports import BY_TYPE, TRANSPORTS
 
 # Most publishers or topics listed in one message.
-MOST_NAMED = 3
-# A publisher is there and nothing arrives from it for so long: the subscription is made anew, s; the time is
-# doubled each time, up to the longest.
+MAX_NAMED = 3
+# If a publisher exists and nothing arrives from it for so long, s, the subscription is made again. The time
+# doubles each time, up to the longest.
 DEAF_S, LONGEST_DEAF_S = 2.0, 60.0
 # Without any image for so long since the first new subscription, this process may be the cause, s: it may
 # have the participant's number of one that was killed. A camera that starts slowly takes less.
@@ -39,8 +39,8 @@ VIDEOS = ("ffmpeg", "foxglove")
 
 
 def message_class(transport: str) -> Any:
-    """The class of the transport's messages. Raises InputError where their package, or what decodes them, is
-    not installed."""
+    """Return the class of the transport's messages. Raises InputError where their package, or what decodes
+    them, is not installed."""
     found = _message_class(transport)
     if transport in VIDEOS:
         # Imported here, and not when the first packet comes.
@@ -104,7 +104,7 @@ class ImageInput:
         self._wanted = self._overridden(reliability)
         self._cameras = PublishingNodes()
         self._arrived_s: float | None = None  # of the last image
-        self._there_s: float | None = None  # since when a publisher that should deliver is there
+        self._there_s: float | None = None  # since when a publisher that should deliver exists
         self._patience_s, self._made_anew = DEAF_S, 0
         self._first_anew_s = 0.0
         topic = self._choose_topic()
@@ -159,7 +159,7 @@ class ImageInput:
         self._listen_anew(time.monotonic())
 
     def _listen_anew(self, now_s: float) -> None:
-        """Make the subscription anew where a publisher is there and nothing arrives from it."""
+        """Make the subscription again where a publisher exists and nothing arrives from it."""
         if not any(info.topic_type == self._type for info in self._publishers(self.topic)):
             self._there_s = None
             return
@@ -174,7 +174,7 @@ class ImageInput:
         self._replace(self.topic, self._current.reliability)
 
     @property
-    def hears(self) -> bool:
+    def is_receiving(self) -> bool:
         """Whether images arrive."""
         return self._arrived_s is not None and time.monotonic() - self._arrived_s < DEAF_S
 
@@ -226,7 +226,7 @@ class ImageInput:
         from efftam_ros.ros.common.large_images import CAMERA_NODE, large_image_remedy
 
         if {info.node_name for info in offered} == {CAMERA_NODE}:
-            return f"no image of {CAMERA_NODE} has arrived: its log says if it waits for its stream"
+            return f"no image of {CAMERA_NODE} has arrived: its log shows whether it waits for its stream"
         anew = f" ({self._anew})" if self._made_anew else ""
         return (
             f"{self.topic} is published ({self._named(offered)}) and nothing arrives{anew}: the camera sends"
@@ -248,11 +248,11 @@ class ImageInput:
             found = f"nothing publishes {self.topic}; start the camera driver, or remap image to its topic"
             router = "; rmw_zenoh finds other nodes through its router: ros2 run rmw_zenoh_cpp rmw_zenohd"
             return found + (router if middleware().startswith(ZENOH) else "")
-        named = ", ".join(images[:MOST_NAMED]) + (", ..." if len(images) > MOST_NAMED else "")
+        named = ", ".join(images[:MAX_NAMED]) + (", ..." if len(images) > MAX_NAMED else "")
         return f"nothing publishes {self.topic}; images are published on {named}: remap image to one of them"
 
     def _is_camera(self, topic: str) -> bool:
-        """Whether another node publishes the topic: a tracker's own mask and overlay do not count."""
+        """Return whether another node publishes the topic: a tracker's own mask and overlay do not count."""
         return any(info.node_name != self._node.get_name() for info in self._publishers(topic))
 
     @staticmethod
@@ -266,10 +266,10 @@ class ImageInput:
     @staticmethod
     def _named(found: list[Any]) -> str:
         named = []
-        for info in found[:MOST_NAMED]:
+        for info in found[:MAX_NAMED]:
             name = "name not known yet" if info.node_name == UNKNOWN_NODE else shown(info.node_name)[1:-1]
             named.append(f"{name}: {'reliable' if _is_reliable(info) else 'best effort'}")
-        return ", ".join(named) + (", ..." if len(found) > MOST_NAMED else "")
+        return ", ".join(named) + (", ..." if len(found) > MAX_NAMED else "")
 
     def _choose_topic(self) -> str:
         named = self.base_topic + self._transport.suffix
@@ -289,7 +289,8 @@ class ImageInput:
         return ReliabilityPolicy.RELIABLE if all(map(_is_reliable, found)) else ReliabilityPolicy.BEST_EFFORT
 
     def _overridden(self, reliability: str) -> str:
-        """The requested reliability; a QoS override parameter takes precedence over ``image_reliability``."""
+        """Return the requested reliability; a QoS override parameter takes precedence over
+        ``image_reliability``."""
         topic = self.base_topic + self._transport.suffix
         name = f"qos_overrides.{topic}.subscription.reliability"
         if not self._node.has_parameter(name):

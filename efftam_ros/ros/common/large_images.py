@@ -6,7 +6,7 @@ import os
 
 from efftam_ros.package_files import CYCLONE_DDS, FAST_DDS, PROFILE_VARIABLES, ZENOH, middleware
 
-# This package's own camera node: it is there before its stream is, and says itself what that loses.
+# This package's own camera node: it exists before its stream does, and logs itself which images that loses.
 CAMERA_NODE = "efftam_camera"
 # Load average per core above which the machine is overloaded and may lose images for that reason.
 OVERLOAD = 1.5
@@ -18,7 +18,7 @@ def large_image_remedy(is_reliable: bool) -> str:
     ``is_reliable``: publisher and subscription are reliable already.
     """
     remedy = _of_the_middleware()
-    # Zenoh carries both over TCP, and drops what is congested of reliable publishers with a depth as well.
+    # Zenoh sends both over TCP, and under congestion drops messages of reliable publishers too.
     if not is_reliable and not middleware().startswith(ZENOH):
         remedy += ", or have the driver publish reliably, with image_reliability auto here"
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
@@ -30,7 +30,7 @@ def large_image_remedy(is_reliable: bool) -> str:
 
 
 def _of_the_middleware() -> str:
-    """The setting that makes room for large images; the profile and 0.5 MB are Fast DDS's alone."""
+    """Return the setting that makes room for large images; the profile and 0.5 MB are Fast DDS's alone."""
     used = middleware()
     if used.startswith(FAST_DDS):
         profile = next((os.environ[name] for name in PROFILE_VARIABLES if os.environ.get(name)), "")

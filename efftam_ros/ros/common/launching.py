@@ -88,8 +88,8 @@ TRACKER = {argument.name: argument for argument in _TRACKER}
 def described(
     arguments: Collection[Argument], start: Callable[[Any, dict[str, str]], list[Any]], *before: Any
 ) -> LaunchDescription:
-    """The arguments, the actions ``before``, and those that ``start`` gives for the context of a launch and
-    the value of each argument."""
+    """Return the arguments, the actions ``before``, and those that ``start`` gives for the context of a
+    launch and the value of each argument."""
     declared = [
         DeclareLaunchArgument(
             name, default_value=default, description=text, choices=list(choices) if choices else None
@@ -104,33 +104,33 @@ def described(
 
 
 def passed_over(context: Any) -> list[LogInfo]:
-    """A warning of each thing in the launch command that launch passes over; names of its own may belong to a
-    launch file that includes the tracker's."""
+    """Return a warning of each thing in the launch command that launch passes over; names of its own may
+    belong to a launch file that includes the tracker's."""
     parameters = yaml.safe_load((CONFIG / "tracker.yaml").read_text(encoding="utf-8"))["/**"][
         "ros__parameters"
     ]
-    said = []
+    notes = []
     for name in (text.partition(":=")[0] for text in context.argv if ":=" in text):
         near = difflib.get_close_matches(name, TRACKER, 1, 0.8)
         if name in TRACKER or not (near or name in parameters):
             continue
         remedy = f"did you mean {near[0]}?" if near else "it is a parameter: set it in a file, params:=FILE"
-        said.append(
+        notes.append(
             LogInfo(msg=f"{name}:= is not an argument of the launch file and has no effect; {remedy}")
         )
-    return said
+    return notes
 
 
 def parameter_file(name: str) -> str | None:
-    """The shipped parameter file of that name, else the path itself; None where that is no file."""
+    """Return the shipped parameter file of that name, else the path itself; None where that is no file."""
     shipped = CONFIG / f"{name}.yaml"
     path = shipped if shipped.is_file() else expanded(name)
     return str(path) if path.is_file() else None
 
 
 def node(name: str, value: Mapping[str, str], **more: Any) -> Node:
-    """A node of this package, named as its executable and started again when it ends unasked, see `Restarts`.
-    ``value``: the arguments namespace and log_level."""
+    """Return a node of this package, named as its executable and started again when it ends unasked, see
+    `Restarts`. ``value``: the arguments namespace and log_level."""
     restarts = Restarts()
 
     def on_exit(event: Any, context: Any) -> list[Any]:
@@ -161,7 +161,8 @@ def node(name: str, value: Mapping[str, str], **more: Any) -> Node:
 
 
 def tracker_launch(arguments: Iterable[Argument], **fixed: str) -> IncludeLaunchDescription:
-    """tracker.launch.py with the values that these arguments have in the launch, and with fixed ones."""
+    """Include tracker.launch.py with the values that these arguments have in the launch, and with fixed
+    ones."""
     source = PythonLaunchDescriptionSource(str(SHARE / "launch" / "tracker.launch.py"))
     values = {argument.name: LaunchConfiguration(argument.name) for argument in arguments} | fixed
     return IncludeLaunchDescription(source, launch_arguments=values.items())

@@ -69,13 +69,14 @@ def optional_messages(package: str) -> Any:
 
 
 def make_publisher(node: Node, kind: Any, topic: str, qos: QoSProfile) -> Any:
-    """One whose QoS the user may override. ``qos``: a new profile, as rclpy writes overrides into it."""
+    """Return a publisher whose QoS the user may override. ``qos``: a new profile, as rclpy writes overrides
+    into it."""
     options = QoSOverridingOptions.with_default_policies()
     return node.create_publisher(kind, topic, qos, qos_overriding_options=options)
 
 
 def steady_timer(node: Node, period_s: float, call: Callable[[], None]) -> Any:
-    """A timer that a clock which is set or stands still does not stop."""
+    """Return a timer that a clock which is set or stands still does not stop."""
     return node.create_timer(period_s, call, clock=Clock(clock_type=ClockType.STEADY_TIME))
 
 
@@ -190,8 +191,8 @@ class OtherPublishers:
         self._nodes = {topic: PublishingNodes() for topic in topics}
 
     def look(self, now_s: float) -> str:
-        """The first of the topics that another node publishes too, and the consequence, in one line; empty
-        when there is none. ``now_s``: of a steady clock."""
+        """Return the first of the topics that another node publishes too, and the consequence, in one line;
+        empty when there is none. ``now_s``: of a steady clock."""
         for name, nodes in self._nodes.items():
             topic = self._node.resolve_topic_name(name)
             names, _ = nodes.look(identities(self._node.get_publishers_info_by_topic(topic)), now_s)
@@ -204,7 +205,7 @@ class OtherPublishers:
 def diagnostics(
     node: Node, title: str, level: int | bytes, message: str, values: Mapping[str, object], device: str = ""
 ) -> DiagnosticArray:
-    """A message of one status, named by node and title. ``device``: its hardware_id."""
+    """Return a message of one status, named by node and title. ``device``: its hardware_id."""
     status = DiagnosticStatus(
         level=bytes([level]) if isinstance(level, int) else level,
         name=f"{node.get_fully_qualified_name().lstrip('/')}: {title}",
@@ -246,7 +247,8 @@ class Subscriptions:
             self.remove(self._made[-1])
 
     def callbacks(self, topic: str, lost: Callable[[Any], None] | None = None) -> SubscriptionEventCallbacks:
-        """Event callbacks for a subscription to ``topic``; ``lost``: told of messages lost in transport."""
+        """Event callbacks for a subscription to ``topic``; ``lost``: called for messages lost in
+        transport."""
 
         def on_incompatible(event: Any) -> None:
             policy = qos_policy_name_from_kind(event.last_policy_kind)
@@ -296,9 +298,8 @@ class Throttle:
 
 
 class ThrottledLog:
-    """A node's log, of which each kind of line appears once per period; of information, ten lines.
-
-    Thread-safe. ``remind`` is for warnings of what lasts.
+    """A node's log in which each kind of line appears once per period, and each kind of information ten
+    times. Thread-safe. ``remind`` is for warnings of a lasting state.
     """
 
     def __init__(self, logger: Any) -> None:

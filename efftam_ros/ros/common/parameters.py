@@ -85,7 +85,7 @@ class ParameterSet:
             node.get_logger().warning(f"parameter {shown(name)} is not known and has no effect{hint}")
 
     def as_help(self) -> str:
-        """Every parameter with its default, range and meaning, for ``--help``."""
+        """Return every parameter with its default, range and meaning, for ``--help``."""
         lines = []
         for title, config_type in self.sections:
             lines += ["", f"{title}:"]
@@ -114,7 +114,7 @@ class ParameterSet:
         return "\n".join(lines)
 
     def as_yaml(self, nodes: str = "/**") -> str:
-        """A parameter file with every parameter, its description and default, for ``nodes``."""
+        """Return a parameter file with every parameter, its description and default, for ``nodes``."""
         lines = [f"{nodes}:", "  ros__parameters:"]
         for title, config_type in self.sections:
             lines += ["", f"    # {title}"]
@@ -124,7 +124,7 @@ class ParameterSet:
         return "\n".join(lines) + "\n"
 
     def _when(self, f: Field[Any]) -> str:
-        """When the parameter is read, where a change at run time has no effect."""
+        """Return when the parameter is read, where a change at run time has no effect."""
         if f.name in self.fixed:
             return "; read when configured"
         return "; read at the start" if f.name in self.read_only else ""
@@ -165,7 +165,7 @@ def changed(config: Config, changes: Mapping[str, Any]) -> Config:
 
 
 def _parameters(config_type: type[Any]) -> list[Field[Any]]:
-    """The `setting` fields: others are no parameters."""
+    """Return the `setting` fields: others are no parameters."""
     return [f for f in fields(config_type) if f.metadata]
 
 

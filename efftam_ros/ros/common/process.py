@@ -25,7 +25,7 @@ from efftam_ros.ros.common.participants import apart_from_the_dead, may_renew, r
 USER_ERROR = 2
 """Exit code of a node that was given something which the user has to correct: started again it ends again."""
 DEVICE_LOST = 3
-"""Exit code of a node whose GPU failed for good: started again it may work."""
+"""Exit code of a node whose GPU failed permanently; after a restart it may work."""
 MAX_DEVICE_RESTARTS, WITHIN_S = 3, 60.0
 FIRST_RESTARTS, SHORT_WAIT_S, LONG_WAIT_S = 3, 1.0, 10.0
 
@@ -43,8 +43,8 @@ class Restarts:
         self._moments_s: list[float] = []
 
     def wait_s(self, code: int, now_s: float) -> float | None:
-        """How long to wait before the next start, s; None: it stays ended. ``code``: what the process ended
-        with, negative for a signal; ``now_s``: on a steady clock."""
+        """Return how long to wait before the next start, s; None: it stays ended. ``code``: what the process
+        ended with, negative for a signal; ``now_s``: on a steady clock."""
         if code in (0, USER_ERROR):
             return None
         self._moments_s = [moment_s for moment_s in self._moments_s if now_s - moment_s < WITHIN_S]
@@ -98,10 +98,10 @@ def run_node(
     """Run the node that ``make`` returns until a signal.
 
     The node has ``start()``, which may raise InputError as ``make`` may, and ``close()``, which ends it. A
-    node that works at its own rate has ``tick()`` too: it does what is due and returns the time until the
-    next work, s, or None while it waits for calls alone; its ``served_s`` says how long a call may wait (on
+    node that works at its own rate has ``tick()`` too: it does the due work and returns the time until the
+    next work, s, or None while it waits for calls alone; its ``served_s`` is how long a call may wait (on
     wall time). One that may lose its device has ``lost``: why, empty before; the process then ends at once,
-    with `DEVICE_LOST`. One with diagnostics has ``internal_error(error)``: it is told of errors of its
+    with `DEVICE_LOST`. One with diagnostics has ``internal_error(error)``: it is called for errors of its
     callbacks and of ``tick`` that nobody foresaw, which do not end it. One with a thread that may stay in a
     library's call after ``close()`` has ``is_stuck``: whether it does; the interpreter would crash over it.
     One that notices that nothing reaches it has ``renewal``: why; the process is then started again, once, as
@@ -147,7 +147,7 @@ def run_program(name: str, program: NodeProgram, args: list[str] | None = None, 
 
 
 def parameters_of(program: NodeProgram) -> ParameterSet:
-    """The parameters of a node; ROS need not be installed."""
+    """Return the parameters of a node; ROS need not be installed."""
     module, _, name = program.parameters.partition(":")
     known: ParameterSet = getattr(import_module(module), name or "PARAMETERS")
     return known
@@ -159,7 +159,8 @@ def _parameters(program: NodeProgram) -> str:
 
 
 def without_ros_arguments(arguments: list[str]) -> list[str]:
-    """What is not between ``--ros-args`` and ``--`` or the end, as rcl reads them; without importing ROS."""
+    """Return what is not between ``--ros-args`` and ``--`` or the end, as rcl reads them; without importing
+    ROS."""
     own = []
     is_of_ros = False
     for argument in arguments:
@@ -171,9 +172,8 @@ def without_ros_arguments(arguments: list[str]) -> list[str]:
 
 
 class _Turns:
-    """One turn of a node after the other: what is due at its own rate, then messages, calls and timers.
-
-    ``began_s``: when the last one began, steady clock.
+    """Runs a node in turns: the work due at its own rate, then messages, calls and timers. ``began_s``: start
+    of the last turn, steady clock.
     """
 
     def __init__(self, executor: Any, node: Any) -> None:
@@ -236,8 +236,8 @@ def _spin(stop: StopFlag, executor: Any, node: Any, renews: bool = False) -> str
 def _serve(stop: StopFlag, turns: _Turns, node: Any, renews: bool) -> str:
     """Serve until a signal, until the device is lost, or until ROS is shut down.
 
-    Where the process ``renews``, also until the node says why it should be another DDS participant, which is
-    returned.
+    Where the process ``renews``, also until the node returns why it should be another DDS participant, which
+    is returned.
 
     An unforeseen error of a callback, or of the node's own work, is logged, and the next turn follows.
     """
@@ -261,7 +261,7 @@ def _serve(stop: StopFlag, turns: _Turns, node: Any, renews: bool) -> str:
 
 
 def spin(executor: Any, done: Callable[[], object], seconds: float) -> bool:
-    """Serve until ``done`` says so, at most so long; returns whether it did."""
+    """Serve until ``done`` returns True, at most so long; returns whether it did."""
     end_s = time.monotonic() + seconds
     while not done():
         left_s = end_s - time.monotonic()
@@ -272,8 +272,8 @@ def spin(executor: Any, done: Callable[[], object], seconds: float) -> bool:
 
 
 def start_ros(args: list[str] | None = None) -> None:
-    """``rclpy.init`` without its handlers of signals. Raises InputError: a parameter file or an argument that
-    rcl can't read, no folder for logs."""
+    """Call ``rclpy.init`` without its signal handlers. Raises InputError: a parameter file or an argument
+    that rcl can't read, no folder for logs."""
     import rclpy
     from rclpy.signals import SignalHandlerOptions
 
@@ -323,7 +323,7 @@ def _run(stop: StopFlag, name: str, make: Callable[[], Any], args: list[str] | N
             executor.shutdown()
         rclpy.try_shutdown()
     if getattr(node, "lost", ""):
-        # Libraries whose device is gone may abort when they free what they hold on it.
+        # A library whose device is gone may abort when it frees its memory there.
         _end_at_once(DEVICE_LOST)
     if renewal and not stop.asked:
         print(f"{name}: {renewal}; the node is started again as another participant", file=sys.stderr)

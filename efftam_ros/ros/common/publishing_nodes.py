@@ -24,7 +24,8 @@ class PublishingNodes:
         self._since_s: dict[tuple[str, bytes], float] = {}  # of those that are there: since when
 
     def look(self, found: Collection[tuple[str, bytes]], now_s: float) -> tuple[tuple[str, ...], bool]:
-        """``found``: node name and identity of each publisher; ``now_s``: of a steady clock.
+        """Compare the publishers with those before. ``found``: node name and identity of each publisher;
+        ``now_s``: of a steady clock.
 
         Returns the names of the nodes, a name as often as there are nodes of it, and whether one was started
         again since the last call.
@@ -41,8 +42,8 @@ class PublishingNodes:
 
 
 def identities(publishers: Collection[Any]) -> list[tuple[str, bytes]]:
-    """What `PublishingNodes.look` takes, of rclpy's description of publishers. The name of a node may become
-    known after its publisher: until then it is left out."""
+    """Return what `PublishingNodes.look` takes, of rclpy's description of publishers. The name of a node may
+    become known after its publisher: until then it is left out."""
     return [
         (f"{one.node_namespace.rstrip('/')}/{one.node_name}", bytes(one.endpoint_gid))
         for one in publishers

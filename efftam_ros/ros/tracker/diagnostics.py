@@ -21,14 +21,14 @@ from efftam_ros.ros.tracker.table import TargetTable
 
 # Length of the window over which rates, latencies and losses are computed, s.
 WINDOW_S = 10.0
-# Silence after which the camera has stopped: what was lost before is not the reason, s.
+# Silence after which the camera counts as stopped, s; images lost before it are not the reason.
 STOPPED_S = 2.0
 # Above this size images do not fit the default shared memory of Fast DDS, bytes.
 LARGE_BYTES = 500_000
-# Share of images lost in transport above which a warning is raised, and the fewest images that tell.
+# Share of images lost in transport above which a warning is raised, and the fewest images for a judgement.
 LOSS_LIMIT, FEWEST_IMAGES = 0.2, 10
 # Fewest images that show a slow camera, and the silence after which it counts as stopped, in its periods.
-FEWEST_OF_SLOW, MOST_MISSED = 4, 3.0
+FEWEST_OF_SLOW, MAX_MISSED = 4, 3.0
 
 
 def forget(samples: deque[tuple[float, Any]], now_s: float) -> None:
@@ -103,7 +103,7 @@ class Statistics:
     the steady clock, in s; image stamps are in ns. What is older than `WINDOW_S` is forgotten when it is
     asked for, which must happen now and then.
 
-    ``warn``: is told every fault that the user can mend, with its kind.
+    ``warn``: called with every fault that the user can mend, and its kind.
     """
 
     def __init__(self, warn: Callable[[str, str], object] = lambda kind, text: None) -> None:
@@ -126,7 +126,8 @@ class Statistics:
         self._still_s = 0.0
 
     def image_received(self, now_s: float, nbytes: int = 0, still_s: float = 0.0) -> None:
-        """``nbytes``: of the message; ``still_s``: for how long not one pixel of images has changed, s."""
+        """Count an image. ``nbytes``: of the message; ``still_s``: for how long not one pixel of images has
+        changed, s."""
         with self._lock:
             self._still_s = still_s
             self._counts["received"] += 1
@@ -134,7 +135,7 @@ class Statistics:
             self._incompatible = ""
 
     def images_lost(self, now_s: float, images: int) -> None:
-        """Count images that the middleware says were lost in transport."""
+        """Count images that the middleware reports as lost in transport."""
         with self._lock:
             self._losses.append((now_s, images))
 
@@ -156,7 +157,7 @@ class Statistics:
             return rate_hz([moment_s for moment_s, _ in self._arrivals], now_s)
 
     def image_interval_s(self, now_s: float) -> float | None:
-        """The time between two images of late; None before there are enough."""
+        """Return the time between two images of late; None before there are enough."""
         rate = self.image_rate_hz(now_s)
         return 1.0 / rate if rate else None
 
@@ -172,7 +173,7 @@ class Statistics:
 
     def topics_shared(self, reasons: Sequence[str]) -> None:
         """Store which topics are shared now, one line each: an output topic on which another node publishes
-        too, or several publishers of images. They are told until the next call."""
+        too, or several publishers of images. They are reported until the next call."""
         with self._lock:
             self._shared = reasons
 
@@ -227,7 +228,7 @@ class Statistics:
             return now_s - self._arrivals[-1][0] if self._arrivals else math.inf
 
     def lost_share(self, now_s: float) -> float | None:
-        """Share of the images that the middleware lost on the way, 0..1; None: too few to tell."""
+        """Share of the images that the middleware lost on the way, 0..1; None: too few for a judgement."""
         with self._lock:
             forget(self._arrivals, now_s)
             forget(self._losses, now_s)
@@ -236,8 +237,8 @@ class Statistics:
             return lost / count if count >= FEWEST_IMAGES else None
 
     def loss(self, now_s: float) -> str:
-        """Describe images lost in transport, with the remedy; empty when none are lost, there are too few to
-        tell, or the camera was stopped."""
+        """Describe images lost in transport, with the remedy; empty when none are lost, they are too few for
+        a judgement, or the camera was stopped."""
         with self._lock:
             share = self.lost_share(now_s)
             if share is None or share <= LOSS_LIMIT or self.silence_s(now_s) > STOPPED_S:
@@ -247,20 +248,21 @@ class Statistics:
             # Only where images are lost.
             from efftam_ros.ros.common.large_images import large_image_remedy
 
-            said, nbytes = f"{share:.0%} of the images are lost on the way", self._arrivals[-1][1]
+            loss, nbytes = f"{share:.0%} of the images are lost on the way", self._arrivals[-1][1]
             if nbytes > LARGE_BYTES:
                 is_reliable = self._input.get("image reliability", "").startswith("reliable")
-                return f"{said} ({nbytes / 1e6:.1f} MB each); {large_image_remedy(is_reliable)}"
-            return f"{said}; the link or the machine can't keep up with the camera"
+                return f"{loss} ({nbytes / 1e6:.1f} MB each); {large_image_remedy(is_reliable)}"
+            return f"{loss}; the link or the machine can't keep up with the camera"
 
     def slow(self, now_s: float, image_timeout_s: float) -> str:
-        """That the camera is slower than ``image_timeout``, and the remedy; empty: it is not, or stopped."""
+        """Warn of a camera slower than ``image_timeout``, with the remedy; empty if it is not slower, or
+        stopped."""
         with self._lock:
             silence_s, moments_s = self.silence_s(now_s), [moment_s for moment_s, _ in self._arrivals]
         if len(moments_s) < FEWEST_OF_SLOW:
             return ""
         period_s = median(b - a for a, b in pairwise(moments_s))
-        if period_s <= image_timeout_s or silence_s > MOST_MISSED * period_s:
+        if period_s <= image_timeout_s or silence_s > MAX_MISSED * period_s:
             return ""
         return f"images come every {period_s:.2g} s: set image_timeout above twice that"
 
@@ -343,7 +345,7 @@ def _number(value: float | None) -> str:
 
 
 def _quantile_ms(ordered_s: Sequence[float], share: float) -> str:
-    """The smallest of the ordered values that is not below a share ``share`` of them, in ms."""
+    """Return the smallest of the ordered values that is not below a share ``share`` of them, in ms."""
     if not ordered_s:
         return ""
     rank = -(-len(ordered_s) * share // 1)  # rounded up

@@ -19,13 +19,14 @@ from typing import Any, NamedTuple
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
+from efftam_ros.core.reasons import NO_REASON, Reason, ReasonCode
 from efftam_ros.core.types import Prompt
 from efftam_ros.images.message import ReceivedImage
 
 # Most images kept at once, however small: every late selection searches through them.
-MOST_IMAGES = 4096
+MAX_IMAGES = 4096
 # Age up to which every image is kept, and the same when the byte limit is reached, ns of stamps.
-RECENT_NS, LEAST_RECENT_NS = 1_500_000_000, 500_000_000
+RECENT_NS, MIN_RECENT_NS = 1_500_000_000, 500_000_000
 # Least interval between kept older images, ns.
 APART_NS = 200_000_000
 # Largest distance of a stamp from a kept image, in periods: above one half, because the periods vary.
@@ -33,7 +34,7 @@ REACH = 0.51
 # Time within which a loop that has fallen behind the camera aims to catch up, s.
 CATCH_UP_S = 0.5
 # Longest step of images while catching up, s: well below max_gap, beyond which the target is lost.
-MOST_STEP_S = 1.0
+MAX_STEP_S = 1.0
 # Least time between two proposals while a target is followed, s.
 PROPOSALS_APART_S = 1.0
 # In the place of an id, in a command to clear.
@@ -86,7 +87,8 @@ class KeptImages:
         """
         newest = self.newest
         if newest is None:
-            raise InputError("no image has arrived yet; select once images come (is the topic image right?)")
+            why = "select once images come (is the topic image right?)"
+            raise InputError(ReasonCode.NO_IMAGE.reason(why=why))
         if stamp_ns == 0:
             return newest
         if self._held is not None and self._held[0] == stamp_ns:
@@ -98,25 +100,25 @@ class KeptImages:
         oldest = next(iter(self))
         age_s, kept_s = (newest.stamp_ns - stamp_ns) * 1e-9, (newest.stamp_ns - oldest.stamp_ns) * 1e-9
         if age_s < 0 and stamp_ns <= self._forgotten_ns:
-            raise InputError(
+            raise _not_kept(
                 f"the selection's image ({seconds(stamp_ns)}) is from before the images' stamps went back;"
                 " such images are not kept: select on a newer one"
             )
         if age_s < 0:
-            raise InputError(
+            raise _not_kept(
                 f"the stamp {seconds(stamp_ns)} is {-age_s:.3f} s ahead of the newest image; copy"
                 " it from the image's header, or use 0 for the newest image"
             )
         if age_s <= kept_s:
-            raise InputError(
+            raise _not_kept(
                 f"no image near the stamp {seconds(stamp_ns)} was received (the nearest is"
                 f" {off_ns * 1e-9:.3f} s off); copy the stamp from the image's header, or select on another"
                 " image"
             )
-        raise InputError(
+        raise _not_kept(
             f"the selection's image is {age_s:.2f} s old and only {kept_s:.2f} s of images are kept"
             f" (selection_buffer {self._keep_s:g} s, selection_buffer_bytes {self._keep_bytes}, at most"
-            f" {MOST_IMAGES} images); select on a newer image or raise them"
+            f" {MAX_IMAGES} images); select on a newer image or raise them"
         )
 
     def _reach_ns(self, stamp_ns: int) -> float:
@@ -126,7 +128,7 @@ class KeptImages:
 
     def _is_full(self) -> bool:
         nbytes = self._bytes + (self._held[1].nbytes if self._held is not None else 0)
-        return nbytes > self._keep_bytes or len(self._thinned) + len(self._recent) > MOST_IMAGES
+        return nbytes > self._keep_bytes or len(self._thinned) + len(self._recent) > MAX_IMAGES
 
     def _trim(self) -> None:
         if self.newest is None:
@@ -134,7 +136,7 @@ class KeptImages:
         newest_ns, recent = self.newest.stamp_ns, self._recent
         if self._held is not None and newest_ns - self._held[1].stamp_ns > self._keep_s * 1e9:
             self._held = None
-        while (age_ns := newest_ns - recent[0].stamp_ns) > LEAST_RECENT_NS and (
+        while (age_ns := newest_ns - recent[0].stamp_ns) > MIN_RECENT_NS and (
             age_ns > RECENT_NS or self._is_full()
         ):
             self._thin(recent.popleft())
@@ -167,7 +169,7 @@ class Command:
     header: Any
     target_id: int
     number: int = 0
-    note: str = ""
+    note: Reason = NO_REASON
 
 
 class Followed(NamedTuple):
@@ -177,12 +179,12 @@ class Followed(NamedTuple):
     steered: int | None
 
     def added(self, target_id: int) -> Followed:
-        """The same once this target is selected; the first one is steered by."""
+        """Return the same once this target is selected; the first one is steered by."""
         ids = tuple(sorted({*self.ids, target_id}))
         return Followed(ids, target_id if self.steered is None else self.steered)
 
     def without(self, target_id: int) -> Followed:
-        """The same once this target, or `ALL`, is cleared."""
+        """Return the same once this target, or `ALL`, is cleared."""
         ids = () if target_id == ALL else tuple(one for one in self.ids if one != target_id)
         return Followed(ids, self.steered if self.steered in ids else None)
 
@@ -258,9 +260,9 @@ class FrameBuffer:
         self._timeout_s = timeout_s
         self._count = 0  # images received; the newest has this number
         self._furthest = 0  # highest number that was ever taken or skipped
-        # By target that catches up with the camera: its last image. The one whose turn comes first in front.
+        # The last image of each target that catches up with the camera, in the order of their turns.
         self._behind: dict[int, ReceivedImage] = {}
-        self._newest_has_turn = True  # of those that are level with the camera
+        self._newest_has_turn = True  # of the targets that have caught up with the camera
         self._waiting_s: float | None = None  # since when an image has been waiting to be processed
         # Pending: one per target, and under None one to steer.
         self._commands: dict[int | None, Marked | Clear | Steer] = {}
@@ -268,7 +270,7 @@ class FrameBuffer:
         self._proposed_s, self._proposed_image = -math.inf, -1  # when one was computed, newest image by then
         self._settings: TrackerConfig | None = None  # pending
         self._followed = NOBODY
-        self._selecting: int | None = None  # the target whose selection was taken, its image is in work
+        self._selecting: int | None = None  # the target whose selection is being processed
         self._closed = False
         self.frame_s = 0.0
         """The loop's current time for one step of each target, s; 0 before the first."""
@@ -285,22 +287,23 @@ class FrameBuffer:
         with self._condition:
             return self._kept.newest
 
-    def stale(self, now_s: float) -> str:
-        """Why images can no longer be relied on; empty while they arrive, and before the first."""
+    def stale(self, now_s: float) -> Reason:
+        """Return why images can no longer be relied on; empty while they arrive, and before the first."""
         with self._condition:
             newest, timeout_s = self._kept.newest, self._timeout_s
         silence_s = 0.0 if newest is None else now_s - newest.arrived_s
         if silence_s <= timeout_s:
-            return ""
-        return f"no image for {silence_s:.2f} s (image_timeout is {timeout_s:g} s)"
+            return NO_REASON
+        return ReasonCode.IMAGES_STOPPED.reason(silence_s=silence_s, timeout_s=timeout_s)
 
     def done(self, frame: ReceivedImage, now_s: float) -> None:
-        """The image was answered or refused; a newer one waits from now on."""
+        """Note that the image was answered or refused; a newer one waits from now on."""
         with self._condition:
             self._waiting_s = None if frame is self._kept.newest else now_s
 
     def waiting_s(self, now_s: float) -> float:
-        """How long the newest image or one before it has been waiting to be processed; 0 while none is."""
+        """Return how long the newest image or one before it has been waiting to be processed; 0 while none
+        is."""
         with self._condition:
             return 0.0 if self._waiting_s is None else now_s - self._waiting_s
 
@@ -331,8 +334,7 @@ class FrameBuffer:
             return self._kept.find(stamp_ns)
 
     def select(self, command: Command, frame: ReceivedImage, prompt: Prompt) -> list[Command]:
-        """Have the command's target selected on a kept image; returns the pending commands that this one
-        replaces."""
+        """Select the command's target on a kept image; return the pending commands that this one replaces."""
         return self._request(command.target_id, Marked(command, frame, prompt))
 
     def clear(self, command: Command) -> list[Command]:
@@ -383,7 +385,7 @@ class FrameBuffer:
         return found
 
     def resume(self, target_id: int) -> None:
-        """The target does not catch up any more, because its selection failed."""
+        """End a target's catching up, because its selection failed."""
         with self._condition:
             self._behind.pop(target_id, None)
 
@@ -429,13 +431,13 @@ class FrameBuffer:
         if not is_newest:
             self._behind[target_id] = frame
         self._advance(frame)
-        # The others have been through this image, or go on with the newest.
+        # The other targets were processed in this image, or continue with the newest.
         ids = self._level if is_newest and not was_taken else frozenset()
         return Process(frame, ids=ids, selection=request)
 
     def _next_proposal(self) -> Propose | None:
-        """The request, when it has its turn: without a target at once, but in turn with images; with one
-        ``PROPOSALS_APART_S`` after the last."""
+        """Return the request, when it has its turn: without a target at once, but in turn with images; with
+        one ``PROPOSALS_APART_S`` after the last."""
         request, now_s, taken = self._proposal, time.monotonic(), self._furthest
         is_early = self._followed.ids and now_s - self._proposed_s < PROPOSALS_APART_S
         if request is None or is_early or self._count > taken == self._proposed_image:
@@ -445,7 +447,7 @@ class FrameBuffer:
 
     @property
     def _level(self) -> frozenset[int] | None:
-        """The targets that are level with the camera; None: all."""
+        """The targets that have caught up with the camera; None: all."""
         return frozenset(self._followed.ids) - self._behind.keys() if self._behind else None
 
     def _next_image(self) -> Process | None:
@@ -466,20 +468,25 @@ class FrameBuffer:
         return Process(frame, skipped=0 if level else self._advance(frame), ids=frozenset({target_id}))
 
     def _next_in_order(self, last: ReceivedImage, newest: ReceivedImage) -> ReceivedImage:
-        """The next image while catching up: the lag shrinks by ``lag / CATCH_UP_S`` per second of work."""
+        """Return the next image while catching up: the lag shrinks by ``lag / CATCH_UP_S`` per second of
+        work."""
         lag_s = (newest.stamp_ns - last.stamp_ns) * 1e-9
-        step_s = min(self.frame_s * (1 + lag_s / CATCH_UP_S), MOST_STEP_S)
+        step_s = min(self.frame_s * (1 + lag_s / CATCH_UP_S), MAX_STEP_S)
         target_ns = last.stamp_ns + int(step_s * 1e9)
         ahead = [frame for frame in self._kept if frame.number > last.number]
         return next((frame for frame in ahead if frame.stamp_ns >= target_ns), ahead[-1])
 
     def _advance(self, chosen: ReceivedImage) -> int:
-        """The image is taken; returns how many images were skipped for good."""
+        """Take the image; return how many images will never be processed."""
         skipped = max(0, chosen.number - 1 - self._furthest)
         self._furthest = max(self._furthest, chosen.number)
         return skipped
 
 
 def _to_report(requests: Iterable[Marked | Clear | Steer]) -> list[Command]:
-    """The commands whose outcome is published: to select and to clear."""
+    """Return the commands whose outcome is published: to select and to clear."""
     return [request.command for request in requests if not isinstance(request, Steer)]
+
+
+def _not_kept(fault: str) -> InputError:
+    return InputError(ReasonCode.IMAGE_NOT_KEPT.reason(fault=fault))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from efftam_ros.core.errors import InputError, PipelineLostError
+from efftam_ros.core.reasons import NO_REASON, Reason, ReasonCode
 from efftam_ros.core.targets import Step, TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt, Track, TrackState
 from efftam_ros.images.levels import few_levels
@@ -34,7 +35,7 @@ from efftam_ros.ros.tracker.publishing import Outputs
 # Gain of the moving average of the time for a target, per frame.
 TIME_GAIN = 0.2
 # Fewest targets that are processed in an image: the one that is steered by, and another one in turn.
-LEAST_TURNS = 2
+MIN_TURNS = 2
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Exchange:
     log: ThrottledLog
 
     def show_state(self, track: Track, target_id: int) -> None:
-        """Have diagnostics show a target's state, and log that it changed."""
+        """Show a target's state in diagnostics, and log its change."""
         change = self.outputs.table.change(target_id, track)
         if change:
             self.log.inform("state", change)
@@ -71,7 +72,7 @@ class ImageInWork:
     command: Command | None
     followed: set[int]
     is_shown: bool
-    outdated: str
+    outdated: Reason
     answered: dict[int, Track] = field(default_factory=dict)
     is_accepted: bool = False
     is_refused: bool = False
@@ -91,7 +92,7 @@ class TrackingLoop:
         self._furthest_s = 0.0  # arrival of the newest image that was answered
         self._target_s = 0.0  # moving average of the time for one target in a frame; 0 before the first
         self._limit: int | None = None  # most targets that are processed in an image
-        self._lost = ""  # why the pipeline has failed permanently
+        self._lost = NO_REASON  # why the pipeline has failed permanently
 
     def run(self) -> None:
         """Work until the buffer is closed; the frame in work is finished."""
@@ -119,7 +120,7 @@ class TrackingLoop:
         return self._target_s * max(1, count if self._limit is None else min(count, self._limit))
 
     def _is_steered(self, target_id: int) -> bool:
-        """Without a target, the answer that says so is the one to steer by."""
+        """Without a target, the IDLE answer counts as the steered one."""
         return target_id == self._targets.steered or not self._targets.ids
 
     def _steer(self, command: Command) -> None:
@@ -127,11 +128,11 @@ class TrackingLoop:
         try:
             self._targets.steer(command.target_id)
         except InputError as refusal:
-            self._refuse(command, str(refusal))
+            self._refuse(command, Reason.of(refusal, ReasonCode.COMMAND_REFUSED))
             return
         self._table.steer(command.target_id)
         if before != command.target_id:
-            self._log.inform("steer", f"steered by target {command.target_id} (before: {before})")
+            self._log.inform("steer", f"now steering by target {command.target_id} (was {before})")
 
     def _clear(self, command: Command) -> None:
         followed = self._targets.ids
@@ -140,14 +141,14 @@ class TrackingLoop:
             self._forget(target_id)
         self._outputs.publish_result(command, Outcome.CLEARED)
         for target_id in cleared:
-            self._announce_end(target_id, "the target was cleared")
+            self._announce_end(target_id, ReasonCode.CLEARED.reason())
 
-    def _announce_end(self, target_id: int, reason: str) -> None:
+    def _announce_end(self, target_id: int, reason: Reason) -> None:
         track = self._outputs.clear(target_id, reason)
         if track is not None:
             self._exchange.show_state(track, target_id)
 
-    def abandon(self, reason: str) -> None:
+    def abandon(self, reason: Reason) -> None:
         """Drop all targets, after an error that ended `run`."""
         for target_id in self._targets.ids:
             self._forget(target_id)
@@ -167,19 +168,20 @@ class TrackingLoop:
             image = frame.image()
             box = self._targets.propose(Frame(image, frame.stamp_ns), request.prompt)
             image.derived.pop(GREY, None)
-            reason = "" if box is not None else "the network finds nothing there; draw a box instead"
+            reason = NO_REASON if box is not None else ReasonCode.NOTHING_FOUND.reason(place="this place")
         except InputError as refusal:
-            reason = str(refusal)
+            reason = Reason.of(refusal, ReasonCode.COMMAND_REFUSED)
+        except PipelineLostError as error:
+            self._report(error)
+            self._lost = reason = ReasonCode.DEVICE_LOST.reason(fault=error)
+            self.abandon(reason)
         except Exception as error:
             self._report(error)
-            reason = f"internal error ({type(error).__name__}: {error})"
-            if isinstance(error, PipelineLostError):
-                self._lost = reason = str(error)
-                self.abandon(reason)
+            reason = internal_error(error)
         self._outputs.propose(frame.header, request.command.target_id, box, reason, frame.size)
 
     def _process(self, task: Process) -> None:
-        """The way of an image: decode it, step its targets, publish each answer as it is there, then compute
+        """Process an image: decode it, step its targets, publish each answer as it is there, then compute
         what later images need."""
         begin_s, frame = time.monotonic(), task.frame
         command = None if task.selection is None else task.selection.command
@@ -205,7 +207,7 @@ class TrackingLoop:
             )
             self._targets.remember()
         except InputError as refusal:
-            self._refuse(command, str(refusal))
+            self._refuse(command, Reason.of(refusal, ReasonCode.COMMAND_REFUSED))
         except Exception as error:
             self._drop(work, error)
         self._close(work)
@@ -214,14 +216,14 @@ class TrackingLoop:
         self._target_s += (taken_s - self._target_s) * (TIME_GAIN if self._target_s else 1.0)
 
     def _decoded(self, frame: ReceivedImage, command: Command | None) -> Image | None:
-        """The image; None where it can't be decoded, which is reported and costs no target."""
+        """Return the image; None where it can't be decoded, which is reported and costs no target."""
         try:
             return frame.pixels if isinstance(frame.pixels, Image) else frame.image()
         except InputError as refusal:
-            reason = str(refusal)
+            reason = Reason.of(refusal, ReasonCode.IMAGE_REFUSED)
         except Exception as error:
             self._report(error)
-            reason = f"internal error while an image was decoded ({type(error).__name__}: {error})"
+            reason = internal_error(error, "while an image was decoded ")
         self._refuse(command, reason)
         self._statistics.fault("image", reason)
         self._buffer.done(frame, time.monotonic())
@@ -248,12 +250,12 @@ class TrackingLoop:
         self._publish(work, step)
 
     def _choose_limit(self, count: int) -> None:
-        """Keep pace with the camera: as many of the targets in an image as there is time for."""
+        """Limit the number of targets in an image to those that there is time for."""
         before, self._limit, target_s = self._limit, None, self._target_s
-        if count > LEAST_TURNS:
+        if count > MIN_TURNS:
             interval_s = self._statistics.image_interval_s(time.monotonic())
             if interval_s is not None and target_s * count > interval_s:
-                self._limit = most = max(LEAST_TURNS, int(interval_s / target_s))
+                self._limit = most = max(MIN_TURNS, int(interval_s / target_s))
                 self._table.turns = (
                     f"{most} of {count} targets are processed in an image, in turn: one takes"
                     f" {1e3 * target_s:.0f} ms, and an image comes every {1e3 * interval_s:.0f} ms"
@@ -261,15 +263,15 @@ class TrackingLoop:
         if before is not None and self._limit is None:
             self._table.turns = ""
 
-    def _accept(self, command: Command, image: Image, doubt: str) -> None:
-        """``doubt``: why the selection is weak; empty: it is not."""
+    def _accept(self, command: Command, image: Image, doubt: Reason) -> None:
+        """Publish that a selection was accepted. ``doubt``: why it is weak; empty when it is not."""
         few = few_levels(image)
         if few:
             self._statistics.fault("levels", few)
         self._table.select(command.target_id, command.number)
         self._table.steered = self._targets.steered
-        said = "; ".join(filter(None, (command.note, doubt)))
-        self._outputs.publish_result(command, Outcome.ACCEPTED, said)
+        both = doubt.with_detail(command.note) if command.note and doubt else NO_REASON
+        self._outputs.publish_result(command, Outcome.ACCEPTED, both or doubt or command.note)
 
     def _publish(self, work: ImageInWork, step: Step) -> None:
         """Publish an answer. An exception here is raised again only if the pipeline is lost."""
@@ -302,7 +304,7 @@ class TrackingLoop:
             self._report(error)
 
     def _close(self, work: ImageInWork) -> None:
-        """All answers to an image are published."""
+        """Finish an image, all answers to which are published."""
         frame = work.frame
         if work.answered or work.is_refused:
             self._buffer.done(frame, time.monotonic())
@@ -317,22 +319,23 @@ class TrackingLoop:
         except Exception as error:
             self._report(error)
 
-    def _stale(self, frame: ReceivedImage) -> str:
-        """Why this image is too old to be steered by although it is the newest; empty if it is not."""
+    def _stale(self, frame: ReceivedImage) -> Reason:
+        """Return why this image is too old to be steered by although it is the newest; empty if it is not."""
         now_s = time.monotonic()
         stale, age_s = self._buffer.stale(now_s), now_s - frame.arrived_s
-        return stale and f"answered {age_s:.2f} s after this image came, and none is newer: {stale}"
+        return stale and ReasonCode.ANSWERED_LATE.reason(age_s=age_s, stale=stale)
 
-    def _catching_up(self, frame: ReceivedImage) -> str:
-        """Why the answer is outdated: this or a newer image was answered before; empty if it is not."""
+    def _catching_up(self, frame: ReceivedImage) -> Reason:
+        """Return why the answer is outdated: this or a newer image was answered before; empty if it is
+        not."""
         newest = None if frame.arrived_s > self._furthest_s else self._buffer.newest
         if newest is None:
-            return ""
+            return NO_REASON
         # By arrival: the camera's clock may have gone back in between.
         behind_s = newest.arrived_s - frame.arrived_s
-        return f"catching up after a selection: {behind_s:.2f} s behind the camera"
+        return ReasonCode.CATCHING_UP.reason(behind_s=behind_s)
 
-    def _refuse(self, command: Command | None, reason: str) -> None:
+    def _refuse(self, command: Command | None, reason: Reason) -> None:
         if command is not None:
             self._buffer.resume(command.target_id)
             self._statistics.fault("selection", reason)
@@ -342,13 +345,11 @@ class TrackingLoop:
         """Clear the target at fault after any exception, so that tracking does not continue in an
         inconsistent state; all targets when the pipeline is lost."""
         self._report(error)
-        reason, dropped, image = str(error), self._targets.ids, work.image
+        dropped, image = self._targets.ids, work.image
         if isinstance(error, PipelineLostError):
-            self._lost = reason
+            self._lost = reason = ReasonCode.DEVICE_LOST.reason(fault=error)
         else:
-            reason = (
-                f"internal error ({type(error).__name__}: {error}); the target was dropped, select it again"
-            )
+            reason = internal_error(error, advice="; the target was dropped, select it again")
             dropped = [one for one in dropped if one in self._targets.in_work]
         if not work.is_accepted:
             self._refuse(work.command, reason)
@@ -364,5 +365,11 @@ class TrackingLoop:
     def _report(self, error: Exception) -> None:
         is_lost = isinstance(error, PipelineLostError)
         self._statistics.failed(f"{type(error).__name__}: {error}", is_lost)
-        if not is_lost:  # else the node's last line says it
+        if not is_lost:  # else the node logs it as its last line
             self._log.fail("failure", "".join(traceback.format_exception(error)).rstrip())
+
+
+def internal_error(error: Exception, during: str = "", advice: str = "") -> Reason:
+    """Return the reason for an unforeseen error."""
+    fault = f"{type(error).__name__}: {error}"
+    return ReasonCode.INTERNAL_ERROR.reason(fault=fault, during=during, advice=advice)

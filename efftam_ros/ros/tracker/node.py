@@ -16,6 +16,7 @@ from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import BackendError, InputError, PipelineLostError
+from efftam_ros.core.reasons import Reason, ReasonCode
 from efftam_ros.core.targets import TargetSet
 from efftam_ros.messages.fields import Outcome
 from efftam_ros.ros.common.nodes import (
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     PipelineFactory = Callable[[NodeConfig], Pipeline]
 
 NODE_NAME = "efftam_tracker"
-ENDING = "the node is shutting down"
+ENDING = ReasonCode.NODE_ENDS.reason()
 
 
 class TrackerNode(ReportingNode):
@@ -90,7 +91,7 @@ class TrackerNode(ReportingNode):
     def close(self) -> None:
         """Finish the current frame and release all resources, or, with the device `lost`, log why; the node
         can't be used afterwards."""
-        self._deactivate(self.lost or ENDING)
+        self._deactivate(ReasonCode.DEVICE_LOST.reason(fault=self.lost) if self.lost else ENDING)
         if self.lost:
             self.get_logger().fatal(self.lost)  # the network stays open: see the end of the process
         else:
@@ -99,7 +100,7 @@ class TrackerNode(ReportingNode):
         self.destroy_node()
 
     def internal_error(self, error: Exception) -> None:
-        """An unforeseen error of a callback: diagnostics show it; see `run_node`."""
+        """Note an unforeseen error of a callback, which diagnostics show; see `run_node`."""
         self._statistics.failed(f"{type(error).__name__}: {error}")
 
     @property
@@ -214,7 +215,7 @@ class TrackerNode(ReportingNode):
 
     @reported
     def on_deactivate(self, state: LifecycleState) -> None:
-        self._deactivate("the node was deactivated")
+        self._deactivate(ReasonCode.NODE_DEACTIVATED.reason())
         self.get_logger().info("inactive: no images are received until the node is activated")
 
     @reported
@@ -226,11 +227,11 @@ class TrackerNode(ReportingNode):
     @reported
     def on_error(self, state: LifecycleState) -> None:
         fault = self.fault
-        self._deactivate(fault)
+        self._deactivate(ReasonCode.NODE_FAULT.reason(fault=fault))
         self.release()
         self._fail(fault)
 
-    def _deactivate(self, reason: str) -> None:
+    def _deactivate(self, reason: Reason) -> None:
         if self._session is not None:
             self._session.close(reason)
             self._accepted, self._session = self._session.selections.accepted, None
@@ -272,10 +273,10 @@ class TrackerNode(ReportingNode):
     # Services
 
     def _answered(self, act: Callable[[Selections, Any, Any], object], request: Any, response: Any) -> Any:
-        """The response once ``act`` has carried out a service's command, or why it was refused."""
+        """Return the response once ``act`` has carried out a service's command, or why it was refused."""
         try:
             if self._session is None:
-                reason = "the node is inactive; activate it first (ros2 lifecycle set)"
+                reason = ReasonCode.NODE_INACTIVE.reason()
                 assert self._outputs is not None  # as long as the services are offered
                 asked = getattr(request, "selection", request)
                 command = Command(getattr(asked, "header", None), asked.target_id)
@@ -285,7 +286,7 @@ class TrackerNode(ReportingNode):
             act(self._session.selections, request, response)
             response.success = True
         except InputError as refusal:
-            response.message = str(refusal)
+            _fill(response, Reason.of(refusal, ReasonCode.COMMAND_REFUSED))
         return response
 
     # Diagnostics
@@ -299,9 +300,14 @@ class TrackerNode(ReportingNode):
         )
 
 
+def _fill(response: Any, reason: Reason) -> None:
+    response.message, response.reason_code = str(reason), int(reason.code)
+
+
 def _select(selections: Selections, request: Any, response: Any) -> None:
-    command, response.message = selections.select(request.selection)
+    command, note = selections.select(request.selection)
     response.selection, response.target_id = command.number, command.target_id
+    _fill(response, note)
 
 
 def _clear(selections: Selections, request: Any, response: Any) -> None:

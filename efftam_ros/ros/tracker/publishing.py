@@ -14,12 +14,20 @@ from rclpy.qos import QoSProfile
 from sensor_msgs.msg import Image as ImageMessage
 
 from efftam_ros.core.errors import InputError
+from efftam_ros.core.reasons import NO_REASON, Reason, ReasonCode
 from efftam_ros.core.targets import NEXT_FREE, Step
 from efftam_ros.core.types import Image, Track
-from efftam_ros.images.message import MOST_FRAME_ID, ReceivedImage, fill_image
+from efftam_ros.images.message import MAX_FRAME_ID, ReceivedImage, fill_image
 from efftam_ros.images.pixels import to_bgr
 from efftam_ros.messages.bearing import CameraModel, bearing_of
-from efftam_ros.messages.fields import About, Outcome, bbox_fields, detections_message, velocity_fields
+from efftam_ros.messages.fields import (
+    About,
+    Outcome,
+    bbox_fields,
+    detections_message,
+    reason_fields,
+    velocity_fields,
+)
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity, Tracks
 from efftam_ros.ros.common.nodes import (
     OtherPublishers,
@@ -59,7 +67,7 @@ class Outputs:
         self._node = node
         self.table = TargetTable()
         self._publishers: list[Any] = []
-        self._ending = ""  # why all answers are withheld
+        self._ending = NO_REASON  # why all answers are withheld
         self.camera: CameraModel | None = None
         self._others = OtherPublishers(
             node,
@@ -101,10 +109,10 @@ class Outputs:
 
     def begin(self, table: TargetTable) -> None:
         """Start an activation: nothing has been answered, and the camera is not known."""
-        self.table, self._ending, self.camera = table, "", None
+        self.table, self._ending, self.camera = table, NO_REASON, None
 
     def publish(
-        self, frame: ReceivedImage, step: Step, about: About, stale: str
+        self, frame: ReceivedImage, step: Step, about: About, stale: Reason
     ) -> tuple[PublishedAnswer, str]:
         """Publish velocity and box of one target for one image, the velocity first: control waits for it.
 
@@ -136,8 +144,8 @@ class Outputs:
             return answer, no_bearing
 
     def publish_tracks(self, header: Any, steered: int | None) -> None:
-        """All targets of this image are answered: publish the list of all. ``steered``: the target to steer
-        by."""
+        """Publish the list of all targets, once those of this image are answered. ``steered``: the target to
+        steer by."""
         with self.table.lock:
             if self._tracks.get_subscription_count():
                 rows = [self.table.rows[one] for one in sorted(self.table.rows)]
@@ -150,7 +158,7 @@ class Outputs:
         self._bbox.publish(row.box)
 
     def take_back(
-        self, answer: PublishedAnswer, reason: str, now_s: float, track: Track | None = None
+        self, answer: PublishedAnswer, reason: Reason, now_s: float, track: Track | None = None
     ) -> bool:
         """Invalidate a target's last answer: publish it again under its own stamp, without numbers.
 
@@ -168,7 +176,7 @@ class Outputs:
             self._publish_not_valid(row, answer, reason, track)
             return True
 
-    def clear(self, target_id: int, reason: str) -> Track | None:
+    def clear(self, target_id: int, reason: Reason) -> Track | None:
         """Publish and return an IDLE answer at once, because there may be no further image to answer; None
         when nothing was answered yet."""
         with self.table.lock:
@@ -178,7 +186,7 @@ class Outputs:
             self._publish_not_valid(self.table.rows[target_id], answer, reason)
             return answer.track
 
-    def end(self, reason: str) -> None:
+    def end(self, reason: Reason) -> None:
         """Invalidate the last answers and, until `begin`, every one that follows."""
         with self.table.lock:
             self._ending = reason
@@ -186,7 +194,7 @@ class Outputs:
                 self._publish_not_valid(self.table.rows[target_id], answer, reason)
 
     def _publish_not_valid(
-        self, row: TargetRow, answer: PublishedAnswer, reason: str, track: Track | None = None
+        self, row: TargetRow, answer: PublishedAnswer, reason: Reason, track: Track | None = None
     ) -> None:
         if not self._publishers:
             return
@@ -196,29 +204,35 @@ class Outputs:
         self._send_box(row, nothing, about)
 
     def propose(
-        self, header: Any, target_id: int, box: Box | None, reason: str, size: tuple[int, int] = (0, 0)
+        self, header: Any, target_id: int, box: Box | None, reason: Reason, size: tuple[int, int] = (0, 0)
     ) -> None:
-        """Publish the box that a prompt on the image of this header and size, px, gives; without one, why."""
+        """Publish the box that a prompt gives on the image of this header and size, px; without a box, the
+        reason."""
         track = Track(0, IDLE, box, measured=box is not None, image_size=size)
         fields = bbox_fields(track, About(header, target_id=target_id, steered=False))
         with self.table.lock:
             if self._publishers:
-                self._proposals.publish(BoundingBox(**fields | {"reason": reason}))
+                self._proposals.publish(BoundingBox(**fields | reason_fields(reason)))
 
     def suggest(self, header: Any, target_id: int, track: Track) -> None:
         """Publish where a lost target may be, for a person to confirm, if there is such a place."""
         if track.hypotheses and track.hypotheses[0].score > EVEN_ODDS:
-            suggested = replace(track, box=track.hypotheses[0].box, reason="the lost target may be here")
+            suggested = replace(track, box=track.hypotheses[0].box, reason=ReasonCode.SUGGESTED.reason())
             fields = bbox_fields(suggested, About(header, target_id=target_id, steered=False))
             with self.table.lock:
                 if self._publishers:
                     self._proposals.publish(BoundingBox(**fields))
 
-    def publish_result(self, command: Command, outcome: Outcome, message: str = "") -> None:
-        result = SelectionResult(target_id=command.target_id, outcome=int(outcome), message=message)
+    def publish_result(self, command: Command, outcome: Outcome, reason: Reason = NO_REASON) -> None:
+        result = SelectionResult(
+            target_id=command.target_id,
+            outcome=int(outcome),
+            message=str(reason),
+            reason_code=int(reason.code),
+        )
         if command.header is not None:
             result.header.stamp = command.header.stamp
-            result.header.frame_id = command.header.frame_id[:MOST_FRAME_ID]
+            result.header.frame_id = command.header.frame_id[:MAX_FRAME_ID]
         if outcome is Outcome.ACCEPTED:
             result.selection = command.number
         with self.table.lock:
@@ -236,7 +250,7 @@ def _bearing(track: Track, camera: CameraModel | None) -> tuple[Bearing | None, 
 
 
 class Views:
-    """Outputs of what is only computed while it is subscribed to. The loop's alone.
+    """Outputs that are only computed while somebody subscribes. Used by the loop alone.
 
     ``create``: makes a publisher of (message type, topic, QoS).
     """

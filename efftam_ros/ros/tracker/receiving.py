@@ -14,12 +14,13 @@ from rclpy.node import Node
 from sensor_msgs.msg import CameraInfo
 from std_msgs.msg import Header, UInt8
 
-from efftam_ros.core.errors import MOST_SHOWN, InputError, shown
+from efftam_ros.core.errors import MAX_SHOWN, InputError, shown
+from efftam_ros.core.reasons import NO_REASON, Reason, ReasonCode
 from efftam_ros.core.targets import STEERED, id_for, listed
 from efftam_ros.core.types import Image, Prompt
 from efftam_ros.images.levels import Levels
 from efftam_ros.images.message import (
-    MOST_FRAME_ID,
+    MAX_FRAME_ID,
     ImageReader,
     ReceivedImage,
     StampGuard,
@@ -85,16 +86,16 @@ class Receiver:
             self._subscriptions.remove(self._camera_subscription)
             self._subscribe_camera_info()
 
-    def explain_no_image(self) -> str:
-        """Why no image was accepted yet."""
+    def explain_no_image(self) -> Reason:
+        """Return why no image was accepted yet."""
         refusal = self._statistics.refusal
         why = f"every image is refused: {refusal}" if refusal else self.input.explain()
-        return f"no image has arrived yet: {why}"
+        return ReasonCode.NO_IMAGE.reason(why=why)
 
     def _on_image(self, message: Any) -> None:
         now_ns = time.monotonic_ns()
         if hasattr(message, "format"):
-            message.format = message.format[: MOST_SHOWN + 1]  # only used in refusals
+            message.format = message.format[: MAX_SHOWN + 1]  # only used in refusals
         try:
             got = self._reader.read(message, now_ns, self._config.max_image_pixels)
             check_header(got.header)
@@ -140,8 +141,8 @@ class Receiver:
         if not self._config.rectified and (note := rectified_note(message, self.input.topic)):
             self._log.inform(note, note)
         if model is not None and model.intrinsics is None:
-            said = "camera_info is not calibrated (k[0] is 0): no bearing is published"
-            self._log.inform("camera_info", said)
+            note = "camera_info is not calibrated (k[0] is 0): no bearing is published"
+            self._log.inform("camera_info", note)
 
     @property
     def image_range(self) -> str:
@@ -159,7 +160,7 @@ class Receiver:
 
 
 def _calibration(message: Any) -> tuple[Any, ...]:
-    """The fields of a CameraInfo that affect the bearing."""
+    """Return the fields of a CameraInfo that affect the bearing."""
     roi = message.roi
     region = (roi.x_offset, roi.y_offset, roi.width, roi.height, message.binning_x, message.binning_y)
     # As bytes: a NaN equals itself.
@@ -170,8 +171,8 @@ def _calibration(message: Any) -> tuple[Any, ...]:
 class Selections:
     """Checks commands and puts them into the buffer. All in the executor's thread.
 
-    ``accepted``: selections accepted since the node started. ``explain_no_image``: says why none came.
-    ``max_targets``: as many may be followed.
+    ``accepted``: selections accepted since the node started. ``explain_no_image``: returns why none came.
+    ``max_targets``: largest number of targets.
     """
 
     def __init__(
@@ -179,7 +180,7 @@ class Selections:
         exchange: Exchange,
         config: NodeConfig,
         subscriptions: Subscriptions,
-        explain_no_image: Callable[[], str],
+        explain_no_image: Callable[[], Reason],
         accepted: int,
         max_targets: int,
     ) -> None:
@@ -194,7 +195,7 @@ class Selections:
         if config.clicks != "off":
             subscriptions.add(CLICK_TYPES[config.clicks], "click", self._on_click, reliable())
 
-    def select(self, message: Any) -> tuple[Command, str]:
+    def select(self, message: Any) -> tuple[Command, Reason]:
         """Carry out a TargetSelection.
 
         Returns the command, with the target's own id and its number (0 for CLEAR), and a remark for the
@@ -205,10 +206,10 @@ class Selections:
             if check_selection(message) is Kind.CLEAR:
                 command = self._cleared(replace(command, number=0))
                 self._report(self._buffer.clear(command))
-                return command, ""
+                return command, NO_REASON
             return self._select(message, command)
         except InputError as refusal:
-            self._refuse(command, str(refusal))
+            self._refuse(command, Reason.of(refusal, ReasonCode.COMMAND_REFUSED))
             raise
 
     def clear(self, command: Command) -> None:
@@ -216,9 +217,10 @@ class Selections:
         try:
             command = self._cleared(command)
             if not self._buffer.followed.ids:
-                raise InputError("there is no target to clear")
+                raise InputError(ReasonCode.NOTHING_TO_CLEAR.reason())
         except InputError as refusal:
-            self._outputs.publish_result(command, Outcome.REFUSED, str(refusal))
+            reason = Reason.of(refusal, ReasonCode.COMMAND_REFUSED)
+            self._outputs.publish_result(command, Outcome.REFUSED, reason)
             raise
         self._report(self._buffer.clear(command))
 
@@ -228,18 +230,18 @@ class Selections:
         try:
             self._require(target_id)
         except InputError as refusal:
-            self._refuse(command, str(refusal))
+            self._refuse(command, Reason.of(refusal, ReasonCode.COMMAND_REFUSED))
             raise
         self._buffer.steer(command)
 
     def _require(self, target_id: int) -> None:
         ids = self._buffer.followed.ids
         if target_id not in ids:
-            raise InputError(f"there is no target {target_id}; {listed(ids)}")
+            raise InputError(ReasonCode.NO_SUCH_TARGET.reason(target=target_id, known=listed(ids)))
 
     def _cleared(self, command: Command) -> Command:
-        """The command with the id of the target that it clears: the one of this id, also of 0; without a
-        target 0 that is the steered or only one. Raises InputError when there is none."""
+        """Return the command with the id of the target that it clears: the one of this id, also of 0; without
+        a target 0 that is the steered or only one. Raises InputError when there is none."""
         if command.target_id == STEERED and STEERED not in self._buffer.followed.ids:
             return replace(command, target_id=self._id_for(STEERED))
         if command.target_id != ALL:
@@ -250,12 +252,13 @@ class Selections:
         ids, steered = self._buffer.followed
         return id_for(asked, ids, steered, self._max_targets)
 
-    def _select(self, message: Any, command: Command) -> tuple[Command, str]:
+    def _select(self, message: Any, command: Command) -> tuple[Command, Reason]:
         frame, prompt = self._drawn(message)
-        named, note = stamp_ns(message.header.stamp), ""
+        named, note = stamp_ns(message.header.stamp), NO_REASON
         if named and frame.stamp_ns != named:
             offset_ms = abs(frame.stamp_ns - named) * 1e-6
-            note = f"the image of {seconds(frame.stamp_ns)} is taken, {offset_ms:.1f} ms from the one named"
+            taken = seconds(frame.stamp_ns)
+            note = ReasonCode.NEAREST_IMAGE.reason(stamp=taken, offset_ms=offset_ms)
         command = replace(command, target_id=self._id_for(command.target_id), note=note)
         self._report(self._buffer.select(command, frame, prompt))
         self.accepted = command.number
@@ -263,17 +266,18 @@ class Selections:
         return command, note
 
     def _drawn(self, message: Any) -> tuple[ReceivedImage, Prompt]:
-        """The image that a selection names, and its prompt. Raises InputError."""
+        """Return the image that a selection names, and its prompt. Raises InputError."""
         if self._buffer.newest is None:
             raise InputError(self._explain_no_image())
         frame = self._buffer.find(stamp_ns(message.header.stamp))
         return frame, selection_prompt(message, *frame.size, self.config.max_image_pixels)
 
     def _report(self, replaced: list[Command]) -> None:
+        superseded = ReasonCode.SUPERSEDED.reason(kind="command")
         for command in replaced:
-            self._outputs.publish_result(command, Outcome.REFUSED, "a newer command took its place")
+            self._outputs.publish_result(command, Outcome.REFUSED, superseded)
 
-    def _refuse(self, command: Command, reason: str) -> None:
+    def _refuse(self, command: Command, reason: Reason) -> None:
         self._statistics.fault("selection", reason)
         self._outputs.publish_result(command, Outcome.REFUSED, reason)
 
@@ -282,17 +286,17 @@ class Selections:
             self.select(message)
 
     def _on_propose(self, message: Any) -> None:
-        """Have the box of a selection told, nothing is selected."""
-        message.header.frame_id = message.header.frame_id[:MOST_FRAME_ID]
-        refused, reason = message, ""
+        """Request a box proposal without selecting."""
+        message.header.frame_id = message.header.frame_id[:MAX_FRAME_ID]
+        refused, reason = message, NO_REASON
         try:
             if check_selection(message) is Kind.CLEAR:
                 raise InputError("CLEAR proposes no box; give a box, points or a mask")
             frame, prompt = self._drawn(message)
             refused = self._buffer.propose(Command(message.header, message.target_id), frame, prompt)
-            reason = "a newer request took its place"
+            reason = ReasonCode.SUPERSEDED.reason(kind="request")
         except InputError as refusal:
-            reason = str(refusal)
+            reason = Reason.of(refusal, ReasonCode.COMMAND_REFUSED)
         if refused is not None:
             self._outputs.propose(refused.header, refused.target_id, None, reason)
 
@@ -305,21 +309,22 @@ class Selections:
         try:
             self._buffer.hold(stamp_ns(header.stamp))
         except InputError as refusal:
-            self._outputs.publish_result(Command(header, 0), Outcome.REFUSED, str(refusal))
+            reason = Reason.of(refusal, ReasonCode.COMMAND_REFUSED)
+            self._outputs.publish_result(Command(header, 0), Outcome.REFUSED, reason)
 
     def _on_click(self, message: Any) -> None:
         newest = self._buffer.newest
         try:
             selection = click_selection(message, None if newest is None else newest.header)
         except InputError as refusal:
-            self._refuse(Command(message.header, 0), str(refusal))
+            self._refuse(Command(message.header, 0), Reason.of(refusal, ReasonCode.COMMAND_REFUSED))
             return
         self._on_selection(selection)
 
 
 def click_selection(click: Any, newest: Any) -> TargetSelection:
-    """The TargetSelection of a geometry_msgs Point or PointStamped in image px. ``newest``: header of the
-    newest image, None while there is none.
+    """Return the TargetSelection of a geometry_msgs Point or PointStamped in image px. ``newest``: header of
+    the newest image, None while there is none.
 
     Some tools stamp a click with the current time, which is later than the newest image: then the newest
     image is used. Raises InputError for a point in another frame than the images'."""

@@ -12,12 +12,13 @@ from functools import partial
 from rclpy.node import Node
 
 from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.reasons import NO_REASON, Reason, ReasonCode
 from efftam_ros.core.targets import TargetSet
 from efftam_ros.core.tracker import missed_state
 from efftam_ros.core.types import Track, TrackState
 from efftam_ros.messages.fields import STEERABLE, Outcome
 from efftam_ros.ros.common.nodes import Subscriptions, steady_timer
-from efftam_ros.ros.tracker.loop import Exchange, TrackingLoop
+from efftam_ros.ros.tracker.loop import Exchange, TrackingLoop, internal_error
 from efftam_ros.ros.tracker.parameters import NodeConfig
 from efftam_ros.ros.tracker.receiving import Receiver, Selections
 from efftam_ros.ros.tracker.table import PublishedAnswer
@@ -37,8 +38,8 @@ RESTART_S = 0.05
 
 
 def state_after(track: Track, silence_s: float, config: TrackerConfig) -> TrackState:
-    """The state of a target ``silence_s`` after its last image, as the tracker has it when the next comes: a
-    missed one is LOST after ``lost_after`` without a box, one that was seen after ``max_gap``."""
+    """Return the state of a target ``silence_s`` after its last image, as the tracker has it when the next
+    comes: a missed one is LOST after ``lost_after`` without a box, one that was seen after ``max_gap``."""
     if track.state in (TrackState.IDLE, TrackState.LOST):
         return track.state
     if silence_s > config.max_gap:
@@ -50,7 +51,7 @@ def state_after(track: Track, silence_s: float, config: TrackerConfig) -> TrackS
 
 class SilenceWatch:
     """Looks at images and answers by two timers of the executor's thread: takes the last answer back once
-    either stops coming, and says why."""
+    either stops coming, with the reason."""
 
     def __init__(
         self, node: Node, exchange: Exchange, config: NodeConfig, tracker: TrackerConfig, receiver: Receiver
@@ -108,9 +109,9 @@ class SilenceWatch:
             return
         last_s = max(answer.published_s for answer in answers.values())
         refusal, silence_s = self._statistics.refusal, now_s - last_s
-        refused = ""
+        refused = NO_REASON
         if refusal and (stale or silence_s > patience_s):
-            refused = f"no image could be used for {silence_s:.2f} s: {refusal}"
+            refused = ReasonCode.NO_USABLE_IMAGE.reason(silence_s=silence_s, fault=refusal)
         reason = refused or stale or stalled
         for answer in answers.values():
             # Old although newer images were answered for other targets: it had no turn.
@@ -123,22 +124,23 @@ class SilenceWatch:
             why = loss or slow or self._receiver.input.explain(have_come=True)
             self._log.remind("loss" if loss else why, f"{stale}; {why}")
 
-    def _take_back(self, answer: PublishedAnswer, reason: str, now_s: float) -> None:
-        """``reason``: why no target is followed any more; empty: this one had no turn."""
+    def _take_back(self, answer: PublishedAnswer, reason: Reason, now_s: float) -> None:
+        """Publish an answer again as not valid. ``reason``: why no target is followed any more; empty: this
+        one had no turn."""
         track, silence_s = answer.track, now_s - answer.arrived_s
         now = replace(track, age_s=track.age_s + silence_s)
         if reason:
             now = replace(now, state=state_after(track, silence_s, self._tracker_config), reason=reason)
-        why = reason or f"the target had no turn for {silence_s:.2f} s"
+        why = reason or ReasonCode.NO_TURN.reason(silence_s=silence_s)
         if self._outputs.take_back(answer, why, now_s, now) and reason:
             self._exchange.show_state(now, answer.about.target_id)
 
-    def _stalled(self, now_s: float, patience_s: float) -> str:
-        """Why answers can no longer be relied on although images arrive; empty while they follow."""
+    def _stalled(self, now_s: float, patience_s: float) -> Reason:
+        """Return why answers can no longer be relied on although images arrive; empty while they follow."""
         waiting_s = self._buffer.waiting_s(now_s)
         if not any(answer.track.state in STEERABLE for answer in self._outputs.table.answers.values()):
             patience_s = max(patience_s, STALL_PATIENCE_S)
-        return f"no answer for {waiting_s:.2f} s while images come" if waiting_s > patience_s else ""
+        return ReasonCode.STALLED.reason(waiting_s=waiting_s) if waiting_s > patience_s else NO_REASON
 
 
 class Session:
@@ -159,7 +161,7 @@ class Session:
     ) -> None:
         self._buffer, self._outputs = exchange.buffer, exchange.outputs
         self._outputs.begin(exchange.statistics.targets)
-        with ExitStack() as made:  # closes what was made when a later part raises
+        with ExitStack() as made:  # closes the parts made so far when a later one raises
             subscriptions = Subscriptions(node, partial(exchange.statistics.fault, "qos"))
             made.callback(subscriptions.close)
             self._receiver = Receiver(node, exchange, config, subscriptions, targets.prefetch)
@@ -190,7 +192,7 @@ class Session:
         self._receiver.reconfigure(config)
         self._watch.reconfigure(config, tracker_config)
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: Reason) -> None:
         """Stop receiving, finish and publish the current frame, then withdraw all outputs with ``reason``."""
         self._outputs.end(reason)
         try:
@@ -204,7 +206,7 @@ class Session:
 
 
 def _supervise(loop: TrackingLoop, exchange: Exchange) -> None:
-    """Run the loop until its buffer is closed. After an unforeseen error that ends it, it goes on without
+    """Run the loop until its buffer is closed. After an unforeseen error that ends it, restart it without
     targets: their state may be half updated."""
     while True:
         try:
@@ -213,5 +215,5 @@ def _supervise(loop: TrackingLoop, exchange: Exchange) -> None:
         except Exception as error:
             exchange.statistics.failed(f"{type(error).__name__}: {error}")
             exchange.log.fail("failure", "".join(traceback.format_exception(error)).rstrip())
-            loop.abandon(f"internal error ({type(error).__name__}: {error}); select the target again")
+            loop.abandon(internal_error(error, advice="; select the target again"))
             time.sleep(RESTART_S)

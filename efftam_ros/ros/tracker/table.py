@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from efftam_ros.core.types import Track, TrackState
 
 if TYPE_CHECKING:
+    from efftam_ros.core.reasons import Reason
     from efftam_ros.messages.fields import About
 
 IDLE = TrackState.IDLE
@@ -68,7 +69,7 @@ class TargetTable:
             return {one: row.answer for one, row in sorted(self.rows.items()) if row.answer is not None}
 
     def select(self, target_id: int, number: int) -> None:
-        """A selection was accepted."""
+        """Note that a selection was accepted."""
         with self.lock:
             self.rows.setdefault(target_id, TargetRow()).selection = number
 
@@ -83,8 +84,8 @@ class TargetTable:
             row.answer, row.taken_back_s = answer, None
             return row
 
-    def clear(self, target_id: int, reason: str) -> PublishedAnswer | None:
-        """The target is IDLE now; returns the answer that says so, None when nothing was answered yet."""
+    def clear(self, target_id: int, reason: Reason) -> PublishedAnswer | None:
+        """Make the target IDLE; return its IDLE answer, None when nothing was answered yet."""
         with self.lock:
             row = self.rows.get(target_id)
             if row is None or row.answer is None:
@@ -104,7 +105,7 @@ class TargetTable:
                     row.answer = replace(row.answer, about=about)
 
     def change(self, target_id: int, track: Track) -> str:
-        """Store what a target's state is by now, also without an image. Returns how it differs from what was
+        """Store a target's present state, also without an image. Returns how it differs from what was
         logged last, for the log; empty when it does not."""
         with self.lock:
             row = self.rows.get(target_id)
@@ -127,7 +128,7 @@ class TargetTable:
             return self._name(target_id) + _state_of(tracks[target_id]), tracks[target_id]
 
     def findings(self) -> list[str]:
-        """Why some are not followed well, the one that is steered by first."""
+        """Return why some are not followed well, the one that is steered by first."""
         with self.lock:
             tracks = self._tracks
             ids = sorted(tracks, key=lambda one: (one != self._first, one))
@@ -139,7 +140,7 @@ class TargetTable:
             return [*lost, self.turns] if self.turns else lost
 
     def values(self) -> dict[str, str]:
-        """Of each target, where there are several."""
+        """Return the values of each target, where there are several."""
         with self.lock:
             tracks = self._tracks
             if len(tracks) < 2:

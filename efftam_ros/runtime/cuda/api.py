@@ -112,7 +112,7 @@ class Cuda:
             if not has_driver():
                 raise BackendError("there is no NVIDIA driver", NO_DRIVER) from error
             raise BackendError(f"cuda-bindings can't be imported ({error})", NO_BINDINGS) from error
-        # nvidia-smi numbers GPUs by their place on the bus, CUDA by their speed unless told.
+        # nvidia-smi numbers GPUs by their place on the bus, CUDA by their speed unless set otherwise.
         os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         cuda = cls(driver)
         cuda.require_driver()
@@ -126,7 +126,7 @@ class Cuda:
         return cuda
 
     def require_driver(self) -> int:
-        """The driver's CUDA version, as 12020 for 12.2. Raises BackendError as `load` does."""
+        """Return the driver's CUDA version, as 12020 for 12.2. Raises BackendError as `load` does."""
         try:
             version = int(self.call("cuDriverGetVersion"))
             major = int(self.driver.CUDA_VERSION) // 1000
@@ -188,7 +188,7 @@ class Cuda:
 
     @staticmethod
     def checked(name: str, answer: tuple[Any, ...], detail: str = "") -> Any:
-        """The values in the return value of a call, as `call` returns them."""
+        """Return the values in the return value of a call, as `call` returns them."""
         status, *values = answer
         if int(status):
             kind = DeviceLostError if int(status) in STICKY else CudaError
@@ -199,14 +199,14 @@ class Cuda:
 
 
 def number_of(handle: Any) -> int:
-    """The address in a handle of cuda-bindings, of which int() is deprecated."""
+    """Return the address in a handle of cuda-bindings, of which int() is deprecated."""
     from cuda.bindings.utils import get_cuda_native_handle
 
     return int(get_cuda_native_handle(handle))
 
 
 def has_driver() -> bool:
-    """Whether the driver's library can be loaded."""
+    """Return whether the driver's library can be loaded."""
     with suppress(OSError):
         ctypes.CDLL("libcuda.so.1")
         return True

@@ -114,7 +114,7 @@ KERNELS: dict[str, KernelSignature] = {
 
 
 def load_ptx(file: str, folder: Path = KERNEL_FOLDER) -> bytes:
-    """The content of ``kernels/<file>.ptx``, without a terminating NUL.
+    """Return the content of ``kernels/<file>.ptx``, without a terminating NUL.
 
     Raises InputError when it is missing, or when source or PTX do not match the hashes in ``kernels.json``.
     """

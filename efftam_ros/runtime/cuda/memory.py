@@ -72,14 +72,14 @@ class HostBuffer:
         return self._array
 
     def view(self, dtype: DTypeLike, shape: tuple[int, ...], offset: int = 0) -> NDArray[Any]:
-        """The bytes from ``offset`` on as an array, without a copy, otherwise as `array`. Raises ValueError
-        when they are too few."""
+        """Return the bytes from ``offset`` on as an array, without a copy, otherwise as `array`. Raises
+        ValueError when they are too few."""
         nbytes = np.dtype(dtype).itemsize * math.prod(shape)
         check_range(self, nbytes, offset)
         return self.array[offset : offset + nbytes].view(dtype).reshape(shape)
 
     def free(self) -> None:
-        """As `DeviceBuffer.free`."""
+        """Do as `DeviceBuffer.free`."""
         if self._pointer is not None:
             pointer, self._pointer, self._array = self._pointer, None, None
             self._cuda.release("cuMemFreeHost", pointer)
@@ -133,7 +133,7 @@ class Arena:
         return self._buffer.pointer + self._offsets[name]
 
     def nbytes(self, name: str) -> int:
-        """Without padding."""
+        """Size without padding."""
         return self._nbytes[name]
 
     def span(self, first: str, last: str) -> int:
@@ -149,5 +149,5 @@ class Arena:
 
 
 def aligned(nbytes: int) -> int:
-    """The next multiple of `ALIGNMENT`."""
+    """Return the next multiple of `ALIGNMENT`."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT

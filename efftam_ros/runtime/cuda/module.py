@@ -30,7 +30,8 @@ class KernelModule:
             raise CudaError(error.call, error.code, error.name, message) from error
 
     def kernel(self, name: str, *types: Any) -> Kernel:
-        """The ``extern "C"`` kernel ``name`` with parameters of these ctypes. Raises CudaError without it."""
+        """Return the ``extern "C"`` kernel ``name`` with parameters of these ctypes. Raises CudaError without
+        it."""
         if self._module is None:
             raise ValueError("this module was closed; load it again")
         function = self._cuda.call(

@@ -59,7 +59,7 @@ class PreprocessParameters:
         self._shift = -np.array(mean) / self._std
 
     def record(self, image: Image, view: View) -> Record:
-        """The kernel's parameters for a view of an image, dtype PREPROCESS_PARAMS, shape [].
+        """Return the kernel's parameters for a view of an image, dtype PREPROCESS_PARAMS, shape [].
 
         The kernel reads a C-contiguous copy of ``image.rows``: uint8 [R, B], rows B bytes apart. Raises
         InputError as `pixels.check_image` does.
@@ -79,7 +79,7 @@ class PreprocessParameters:
         return record
 
     def needed_parts(self, image: Image, view: View) -> tuple[Part, ...]:
-        """The bytes of ``image.rows`` that the kernel reads.
+        """Return the bytes of ``image.rows`` that the kernel reads.
 
         One part, or two (luma, chroma) for a window of nv12 and nv21; none for a view outside the image. All
         other bytes may be left uninitialised. Raises InputError as `record` does.
@@ -110,7 +110,7 @@ class PreprocessParameters:
 
 
 def mask_view(view: View, width: int, height: int, low: int) -> Record:
-    """The mask kernel's parameters for logits [low, low] of a view, dtype MASK_VIEW, shape [].
+    """Return the mask kernel's parameters for logits [low, low] of a view, dtype MASK_VIEW, shape [].
 
     ``width``, ``height``: image px. Which pixels lie in the view is computed here in double precision, with
     the same result as `preprocess.image_mask`.

@@ -113,7 +113,7 @@ class Stream:
         try:
             yield captured
         except BaseException:
-            # Unchecked, because the pending error says more than the status of a broken capture.
+            # Unchecked, because the pending error is more specific than the status of a broken capture.
             _, graph = cuda.driver.cuStreamEndCapture(stream)
             if graph is not None and number_of(graph):
                 cuda.driver.cuGraphDestroy(graph)

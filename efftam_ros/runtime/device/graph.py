@@ -22,7 +22,7 @@ class Binding(Protocol):
         ...
 
     def bind(self, name: str, pointer: int, shape: tuple[int, ...]) -> None:
-        """Let input or output ``name`` (float32 or int64, as the graph has it) lie at this device address,
+        """Place input or output ``name`` (float32 or int64, as the graph has it) at this device address,
         256-byte aligned, from now on. Names the graph lacks are ignored."""
         ...
 
@@ -57,7 +57,7 @@ class Places:
         self.has_run = False
 
     def put(self, name: str, pointer: int, shape: tuple[int, ...]) -> bool:
-        """Let a tensor lie there, and return whether that changes anything. Raises ValueError: a shape that
+        """Set a tensor's address, and return whether it changed. Raises ValueError: a shape that
         is not the graph's, an address that is not aligned, a tensor of a settled binding."""
         tensor = self.tensors.get(name)
         if tensor is None or self.of.get(name) == (pointer, shape):
@@ -91,8 +91,9 @@ class DeviceGraph(Protocol):
     def outputs(self) -> Mapping[str, Tensor]: ...
 
     def binding(self, fixed: bool) -> Binding:
-        """A new set of addresses. ``fixed``: they never change after the first run, so that the launches may
-        be captured; else every run may be preceded by `Binding.bind` with other addresses and shapes."""
+        """Return a new set of addresses. ``fixed``: they never change after the first run, so that the
+        launches may be captured; else every run may be preceded by `Binding.bind` with other addresses and
+        shapes."""
         ...
 
     def close(self) -> None: ...
@@ -103,7 +104,7 @@ class GraphOpener(Protocol):
 
     @property
     def device_bytes(self) -> int:
-        """Device memory that the library holds for its graphs, 0 where it can't tell."""
+        """Device memory that the library holds for its graphs, 0 where it is not known."""
         ...
 
     @property

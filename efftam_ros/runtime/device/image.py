@@ -158,7 +158,7 @@ class DeviceImage:
             raise
 
     def _needed(self, image: Image, views: Sequence[View]) -> Parts:
-        """What these views read of an image, in parts that are worth a copy of their own."""
+        """Return what these views read of an image, in parts that are worth a copy of their own."""
         step = image.rows.shape[1]
         parts = (part for view in views for part in self._parameters.needed_parts(image, view))
         return tuple(
@@ -173,7 +173,7 @@ class DeviceImage:
 
 
 def _grown(view: View, factor: float) -> View:
-    """A view with the same middle and pixels per pixel ``factor`` times as coarse."""
+    """Return a view with the same middle and pixels per pixel ``factor`` times as coarse."""
     width, height = view.extent
     return View(
         view.x - width * (factor - 1) / 2,
@@ -219,7 +219,8 @@ class MaskMaker:
         return 0 if self._device is None else self._device.nbytes
 
     def make(self, lane: int, row: int, view: View, width: int, height: int) -> NDArray[np.uint8]:
-        """The mask uint8 [height, width] of a row of the decoder's output for a lane. Raises CudaError."""
+        """Return the mask uint8 [height, width] of a row of the decoder's output for a lane. Raises
+        CudaError."""
         device, host = self._fit(width, height)
         tensors, low = self._tensors, self._tensors.low
         record = mask_view(view, width, height, low)

@@ -82,7 +82,8 @@ class MemoryLayout:
         }
 
     def write_plan(self, plan: MemoryPlan, out: NDArray[np.int32], first: int = 0) -> None:
-        """The ring slot of every temporal row, then of every pointer slot, into int32 [R + P]; -1 where none.
+        """Write the ring slot of every temporal row, then of every pointer slot, into int32 [R + P]; -1 where
+        none.
 
         ``first``: slot of the ring that a plan calls 0. Raises IndexError (a row or more pointers than there
         are) and ValueError (a row named twice: the fixed form has one place for it).

@@ -114,7 +114,7 @@ class DeviceNetwork:
         with self._clock.time("prompt_encoder", stream):
             if encoded.has_mask.any():
                 tensors.stage(stream, "prompt_mask", encoded.mask)  # left there, and ignored, later
-            # The number of points differs from prompt to prompt, so the shapes are bound anew.
+            # The number of points differs from prompt to prompt, so the shapes are bound again.
             for name, values, shape in (
                 ("points", encoded.points, (1, count, 2)),
                 ("labels", encoded.labels, (1, count)),
@@ -142,8 +142,8 @@ class DeviceNetwork:
             self._tensors.stage(self._stream, "masks", prompt.logits, lane)  # for the single answer, row 0
 
     def run_tracked(self, encodes: bool = True) -> None:
-        """From the network's input, or (not ``encodes``) from the features that are there, to the decoder's
-        outputs, on the memory that is laid out."""
+        """Run from the network's input, or (not ``encodes``) from the features that are there, to the
+        decoder's outputs, on the memory that is laid out."""
         for name in ("image_encoder", ATTENTION, "mask_decoder")[not encodes :]:
             self.tracked[name].run()
 
@@ -164,7 +164,7 @@ class DeviceNetwork:
         tensors = self._tensors
         special = ("points", "labels", "prompt_mask", "has_mask", "pointers", "sparse", "dense")
         for binding in (*self.tracked.values(), *self._free.values()):
-            # All tensors whose name means one address in every graph.
+            # Tensors that have the same address in every graph that names them.
             for name, shape in tensors.shapes.items():
                 if " " not in name and name not in special:
                     binding.bind(name, tensors.at(name), shape)
@@ -189,7 +189,7 @@ class DeviceNetwork:
                 binding.bind(name, self._tensors.at(f"{which} {name}"), bound)
 
     def _sections_of(self, lane: int, kernels: KernelSet) -> LaneSections:
-        """What a tracked frame of this lane runs, in order."""
+        """Return what a tracked frame of this lane runs, in order."""
         stream, tensors, tracked = self._stream, self._tensors, self.tracked
         at, layout, upload = tensors.at, tensors.layout, tensors.parameters.uploading
         plan_at, decision_at, cells = lane * tensors.plan_bytes, lane * DECISION_BYTES, tensors.low**2

@@ -34,7 +34,7 @@ def open_device_pipeline(
     zero_copy: bool = False,
     max_targets: int = 1,
 ) -> Pipeline:
-    """The pipeline of one of the back ends that run on a GPU.
+    """Return the pipeline of one of the back ends that run on a GPU.
 
     ``precision``: as `Backend.resolved` returns it; ``verify``, ``zero_copy`` and ``max_targets``: see
     `PipelineConfig`.
@@ -74,7 +74,7 @@ def open_device_pipeline(
 
 @contextmanager
 def device_session() -> Iterator[tuple[Cuda, DeviceFacts, Stream]]:
-    """The GPU and a stream on it, for work that is not a pipeline's. Raises BackendError."""
+    """Open the GPU and a stream on it, for work that is not a pipeline's. Raises BackendError."""
     cuda, facts = _opened()
     with _failures_of(facts):
         stream = Stream(cuda)
@@ -100,8 +100,8 @@ def _failures_of(facts: DeviceFacts) -> Iterator[None]:
 
 
 def _require_agreement(bundle: Bundle, pipeline: DevicePipeline, parts: dict[str, Any], always: bool) -> None:
-    """Raises BackendError when the pipeline computes something else than the CPU; unless ``always``, one that
-    agreed before is not asked again."""
+    """Raise BackendError when the pipeline's results differ from the CPU's. Unless ``always``, a pipeline
+    that agreed before is not checked again."""
     from efftam_ros.runtime.verify import AgreementRecord, Reference
 
     parts |= {"made_of": pipeline.made_of, "bundle": file_sha256(bundle.folder / MANIFEST)}
@@ -117,6 +117,6 @@ def _require_agreement(bundle: Bundle, pipeline: DevicePipeline, parts: dict[str
 
 
 def engine_folder() -> Path:
-    """Where engines are kept: ``engines/`` of the checkout, else of the user's cache."""
+    """Return where engines are kept: ``engines/`` of the checkout, else of the user's cache."""
     checkout = Path(__file__).resolve().parents[3] / "engines"
     return checkout if checkout.is_dir() else expanded("~/.cache/efftam_ros/engines")

@@ -73,7 +73,7 @@ class DevicePipeline(FrameState):
         self._threads = _Threads(cuda, facts.index)
         self._stream, self._opener = stream, opener
         self._images = stream
-        # What was launched and the host has not waited for: looks, their views, and their answers' places.
+        # Launched work that the host has not waited for: looks, their views, and the places of their answers.
         self._launched: list[tuple[TargetFrame, View, int]] = []
         self._begin_s = 0.0  # when the last look began
         self._present: Features | None = None  # the features that the image encoder computed last
@@ -167,8 +167,8 @@ class DevicePipeline(FrameState):
         cuda.call = call  # type: ignore[method-assign]
 
     def mark(self) -> tuple[Event, int]:
-        """An event that the GPU passes now, and when, ns of `time.perf_counter_ns`, to some us. Waits for the
-        GPU. The first one becomes the origin of `stage_spans_ms`."""
+        """Return an event that the GPU passes now, and when, ns of `time.perf_counter_ns`, to some us. Waits
+        for the GPU. The first one becomes the origin of `stage_spans_ms`."""
         self._threads.make_current()
         event = self._closing.enter_context(closing(Event(self._stream.cuda, timing=True)))
         self._synchronize()
@@ -211,7 +211,7 @@ class DevicePipeline(FrameState):
         self._settle()
 
     def _settle(self) -> None:
-        """Wait for what was launched, and read its answers: the one wait."""
+        """Wait for the launched work, and read its answers. A frame waits here only."""
         if not self._launched:
             return
         launched, self._launched = self._launched, []
@@ -266,7 +266,7 @@ class DevicePipeline(FrameState):
         self._launched.append((frame, view, place))
 
     def _look_without_memory(self, image: Image, frame: TargetFrame) -> None:
-        """Compute a look that a prompt conditions, or nothing."""
+        """Compute a look without memory: with a prompt, or with nothing."""
         self._settle()
         self._clock.is_on = False
         if not self._has_features(image, frame.view):
@@ -311,7 +311,7 @@ class DevicePipeline(FrameState):
 
     def _remember_all(self, chosen: Sequence[Chosen]) -> None:
         self._threads.make_current()
-        # Those first whose features are in place: the others' take that place.
+        # First the targets whose features are in place, because those of the others take that place.
         for one in sorted(chosen, key=lambda one: one.frame.target in self._apart):
             if one.frame.target in self._apart:
                 self._tensors.restore_features(self._stream, one.frame.target)
@@ -336,7 +336,7 @@ class DevicePipeline(FrameState):
 
     def _adopt_thread(self) -> None:
         if self._threads.adopt(self._network):
-            # The network ran on whatever there was: no features and no answers of before are left.
+            # The network ran on arbitrary data: earlier features and answers are gone.
             self._present = None
             for target in self._in_place & self._frames.keys():
                 self._frames[target].can_be_remembered = False
@@ -354,7 +354,7 @@ class DevicePipeline(FrameState):
 
 
 class _Threads:
-    """The GPU in each thread that uses the pipeline. Identities of threads are used again, so that each
+    """Makes the GPU current in each thread that uses the pipeline. Thread identities are reused, so each
     thread keeps a mark of its own."""
 
     def __init__(self, cuda: Cuda, index: int) -> None:

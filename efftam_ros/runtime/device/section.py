@@ -33,7 +33,7 @@ class StageClock:
 
     def __init__(self, cuda: Cuda, stages: Iterable[str]) -> None:
         self.interval = INTERVAL
-        """Frames of which the first is timed; 1 for all of them."""
+        """One frame in so many is timed; 1: every frame."""
         self.is_on = False
         """Whether the current frame is timed."""
         self.origin: Event | None = None
@@ -58,7 +58,7 @@ class StageClock:
         return self._seconds
 
     def begin(self) -> None:
-        """A new frame."""
+        """Begin a new frame."""
         self.is_on = self._frames % self.interval == 0
         self._frames += 1
 
@@ -67,7 +67,7 @@ class StageClock:
         return self._timed(name, stream) if self.is_on else _UNTIMED
 
     def passed(self, name: str) -> None:
-        """The stage's events were recorded, by `time` or by a captured graph."""
+        """Note that the stage's events were recorded, by `time` or by a captured graph."""
         self._recorded[name] = None
 
     def read(self) -> None:
@@ -136,7 +136,8 @@ class Section:
                 self._clock.passed(stage.name)
 
     def capture(self) -> None:
-        """Make CUDA graphs of it, once every graph in it has run. Where that can't be, `launch` says why."""
+        """Capture it as CUDA graphs, once every graph in it has run. If that fails, `launch` has the
+        reason."""
         bindings = [step for stage in self._stages for step in stage.steps if not callable(step)]
         alone = next((binding.alone for binding in bindings if binding.alone), "")
         if alone:

@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.types import MOST_POINTS
+from efftam_ros.core.types import MAX_POINTS
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.api import Cuda
 from efftam_ros.runtime.cuda.kernel_table import MASK, MASK_VIEW, VIEW_BYTES
 from efftam_ros.runtime.cuda.memory import Arena, HostBuffer, aligned
 from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.device.memory import RINGS, MemoryLayout
-from efftam_ros.runtime.frame_state import Decoded
+from efftam_ros.runtime.frame_state import ANSWERS, Decoded
 from efftam_ros.runtime.preprocess import EncodedPrompt
 
 VIEWS, PLAN, DECISION = "views", "plan", "decision"
 TRACKING, PROMPTED = "tracking", "prompted"
-"""Whose prompt tensors: what tracked frames are decoded with, made once, and the last prompted frame's."""
+"""Prompt tensors: those that tracked frames are decoded with, made once, and the last prompted frame's."""
 OUTPUTS = ("masks", "candidate_pointers")
 """Of the decoder: what the memory encoder and masks are made from."""
 DECISION_BYTES = 16
@@ -45,7 +45,7 @@ class Parameters:
             offset += aligned(nbytes)
 
     def view(self, name: str) -> NDArray[np.uint8]:
-        """The bytes of a block on the host; they must not change while a copy is on its way."""
+        """Return the bytes of a block on the host; they must not change while a copy is on its way."""
         return self._views[name]
 
     def pointer(self, name: str, offset: int = 0) -> int:
@@ -101,7 +101,8 @@ class DeviceTensors:
             self.parameters.view(name).view(np.int32).reshape(lanes, -1) for name in (PLAN, DECISION)
         )
         # What the host decides by is one copy of a few hundred bytes, also of several views.
-        self._answers_bytes = self._arena.span("boxes", "presence")
+        self._answer_names = [name for name in ANSWERS if name in self.shapes]
+        self._answers_bytes = self._arena.span("boxes", self._answer_names[-1])
         places = lanes + MAX_VIEWS
         self._answers = HostBuffer(cuda, places * aligned(self._answers_bytes))
         closing.callback(self._answers.free)
@@ -171,15 +172,15 @@ class DeviceTensors:
         stream.copy_out(self._answers, self.at("boxes"), nbytes, index * aligned(nbytes))
 
     def answers_of(self, index: int) -> Decoded:
-        boxes, areas, ious, presence = self.answer_views[index]
-        return Decoded(boxes, areas, ious, float(presence[0]))
+        boxes, areas, ious, presence, *levels = self.answer_views[index]
+        return Decoded(boxes, areas, ious, float(presence[0]), *levels)
 
     def _answers_at(self, index: int) -> list[NDArray[np.float32]]:
-        """Boxes, areas, IoUs and presence at their ``index``-th place on the host."""
+        """What `ANSWERS` names, as far as the network gives it, at its ``index``-th place on the host."""
         at = index * aligned(self._answers_bytes)
         return [
             self._answers.view(np.float32, self.shapes[name], at + self._arena.offset(name, "boxes"))
-            for name in ("boxes", "areas", "ious", "presence")
+            for name in self._answer_names
         ]
 
     def _network_shapes(self, bundle: Bundle) -> dict[str, tuple[int, ...]]:
@@ -188,13 +189,13 @@ class DeviceTensors:
         decoder = bundle.graphs["mask_decoder"].outputs
         shapes: dict[str, tuple[int, ...]] = {
             # Side by side: what the host wants to know of a frame is one copy.
-            "boxes": (4, 4), "areas": (4,), "ious": (4,), "presence": (1,),
+            **{name: decoder[name].sizes for name in ANSWERS if name in decoder},
             "image": (1, 3, side, side),
             **{name: tensor.sizes for name, tensor in encoder.items()},
             "conditioned": prompt["conditioned"].sizes,
             "masks": decoder["masks"].sizes,
             "candidate_pointers": decoder["pointers"].sizes,
-            "points": (1, MOST_POINTS, 2), "labels": (2, MOST_POINTS),
+            "points": (1, MAX_POINTS, 2), "labels": (2, MAX_POINTS),
             "prompt_mask": (1, 1, side, side), "has_mask": (1,),
             "mask_logits": (1, 1, self.low, self.low), "pointer": (1, layout.pointer_channels),
             "present": (1,), "binarize": (1,),
@@ -204,7 +205,7 @@ class DeviceTensors:
             shapes |= {f"{name} by lane": (self.lanes, *shapes[name]) for name in self._own}
         for which in (TRACKING, PROMPTED):
             channels = int(prompt["sparse"].shape[2])
-            shapes[f"{which} sparse"] = (1, self._sparse_tokens or MOST_POINTS + 1, channels)
+            shapes[f"{which} sparse"] = (1, self._sparse_tokens or MAX_POINTS + 1, channels)
             shapes[f"{which} dense"] = prompt["dense"].sizes
             if "prompt_raster" in prompt:
                 shapes[f"{which} prompt_raster"] = prompt["prompt_raster"].sizes

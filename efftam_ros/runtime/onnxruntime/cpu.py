@@ -19,6 +19,7 @@ from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image, MemoryPlan
 from efftam_ros.runtime.bundle import NEEDED, Bundle
 from efftam_ros.runtime.frame_state import (
+    ANSWERS,
     Chosen,
     Decoded,
     FrameState,
@@ -93,8 +94,8 @@ class _Memory(BoundGraph):
             for maps, pointers in zip(self.maps[:, None], self.pointers[:, None], strict=True)
         ]
         """Outputs of the memory encoder, by slot."""
-        # What is attended to lies side by side: one tensor per number of memories, because creating them
-        # takes time in every frame.
+        # The attended memories lie side by side: one tensor per number of memories, because creating tensors
+        # in every frame takes time.
         copies = np.zeros_like(self.maps), np.zeros_like(self.pointers), np.zeros(count, np.int64)
         self._maps_of, self._pointers_of, self._rows_of = (
             [SharedArray(array[:n]) for n in range(count + 1)] for array in copies
@@ -138,7 +139,7 @@ class _Target:
         self.conditioned = SharedArray.zeros(*self.features["features"].array.shape)
         self.answers = {name: SharedArray.zeros(*tensor.sizes) for name, tensor in decoder.items()}
         arrays = {name: answer.array for name, answer in self.answers.items()}
-        self.small = tuple(arrays[name] for name in ("boxes", "areas", "ious", "presence"))
+        self.small = [arrays[name] for name in ANSWERS if name in arrays]
         logits, pointers = arrays["masks"], arrays["pointers"]
         self.candidates = [
             {"mask_logits": SharedArray(logits[:, i : i + 1]), "pointer": SharedArray(pointers[i : i + 1])}
@@ -208,7 +209,7 @@ class OrtPipeline(FrameState):
     def __init__(self, bundle: Bundle, threads: int = 0, max_targets: int = 1) -> None:
         """Open the bundle's graphs. ``threads``: per graph, and of targets that are computed at once; 0 for
         `default_threads`. Raises InputError when a graph can't be loaded or has other tensors than the bundle
-        says."""
+        declares."""
         super().__init__(bundle.spec, max_targets)
         threads = threads or default_threads()
         self._no_prompt = no_prompt(bundle.spec.image_side)
@@ -280,8 +281,8 @@ class OrtPipeline(FrameState):
         frame.seconds["mask_decoder"] = time.perf_counter() - start
         if frame.prompt is not None and frame.prompt.logits is not None:
             target.answers["masks"].array[0, 0] = frame.prompt.logits
-        boxes, areas, ious, presence = target.small
-        return Decoded(boxes, areas, ious, float(presence[0]))
+        boxes, areas, ious, presence, *levels = target.small
+        return Decoded(boxes, areas, ious, float(presence[0]), *levels)
 
     def _remember_all(self, chosen: Sequence[Chosen]) -> None:
         if self._pool is None or len(chosen) < 2:
@@ -336,7 +337,7 @@ def _open(bundle: Bundle, name: str, threads: int) -> Any:
 
 
 def default_threads() -> int:
-    """One thread per physical core that this process may use, at most four."""
+    """Return one thread per physical core that this process may use, at most four."""
     try:
         usable = os.sched_getaffinity(0)
     except AttributeError:  # not on macOS
@@ -356,7 +357,8 @@ def set_threads(options: Any, threads: int, version: str) -> None:
 
 
 def _siblings(cpu: int) -> str:
-    """The logical CPUs that share a core with this one; the CPU alone where the system does not say."""
+    """Return the logical CPUs that share a core with this one; this CPU alone where the system does not
+    report it."""
     try:
         return (_TOPOLOGY / f"cpu{cpu}" / "topology" / "thread_siblings_list").read_text().strip()
     except OSError:

@@ -122,7 +122,7 @@ class OrtGraphs:
         self._opened = []
 
     def _replay_waits(self) -> str:
-        """Why the host waits for replays; "" when it does not."""
+        """Return why the host waits for replays; "" when it does not."""
         version = self._ort.__version__
         if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < _ASYNCHRONOUS_REPLAY:
             return f"onnxruntime {version} waits for every replay, 1.28 does not"
@@ -189,14 +189,14 @@ class OrtGraphs:
 
 
 def open_cuda(bundle: Bundle, precision: str, facts: DeviceFacts, stream: Stream, folder: Path) -> OrtGraphs:
-    """The CUDA provider; ``precision``: "tf32" or "fp32". ``folder`` is not used: nothing is built."""
+    """Return the CUDA provider; ``precision``: "tf32" or "fp32". ``folder`` is not used: nothing is built."""
     return OrtGraphs(bundle, "cuda", stream.handle, facts.index, exact=precision == "fp32")
 
 
 def open_tensorrt(
     bundle: Bundle, precision: str, facts: DeviceFacts, stream: Stream, folder: Path
 ) -> OrtGraphs:
-    """The TensorRT provider in its only precision, with its engines cached in ``folder``."""
+    """Return the TensorRT provider in its only precision, with its engines cached in ``folder``."""
     return OrtGraphs(bundle, "tensorrt", stream.handle, facts.index, engine_cache=folder, board=facts.board)
 
 

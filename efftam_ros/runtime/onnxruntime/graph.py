@@ -33,8 +33,8 @@ class Node:
 
 
 def read_assignment(session: Any) -> list[Node] | None:
-    """Every node of a session that was opened with ``session.record_ep_graph_assignment_info``; None where
-    onnxruntime does not report it (before 1.24)."""
+    """Return every node of a session that was opened with ``session.record_ep_graph_assignment_info``; None
+    where onnxruntime does not report it (before 1.24)."""
     if not hasattr(session, "get_provider_graph_assignment_info"):
         return None
     nodes = [
@@ -46,18 +46,18 @@ def read_assignment(session: Any) -> list[Node] | None:
 
 
 def check_provider(registered: Sequence[str], provider: str, graph_name: str) -> None:
-    """``registered``: the session's ``get_providers()``. Raises BackendError when the requested provider is
-    not the first one, because onnxruntime replaced it."""
+    """Check that the session uses the provider. ``registered``: the session's ``get_providers()``. Raises
+    BackendError when the requested provider is not the first one, because onnxruntime replaced it."""
     first = registered[0] if registered else "none"
     if first != provider:
         raise BackendError(
             f"onnxruntime could not start its {provider} and opened {graph_name} on {first} instead",
-            "its own messages above say why; check the NVIDIA driver and the CUDA libraries",
+            "its own messages above give the reason; check the NVIDIA driver and the CUDA libraries",
         )
 
 
 def check_placement(assignment: Sequence[Node], provider: str, graph_name: str) -> tuple[Node, ...]:
-    """The shape computations (`SHAPE_OPERATORS`) on another provider than the requested one. Raises
+    """Return the shape computations (`SHAPE_OPERATORS`) on another provider than the requested one. Raises
     BackendError naming the first node of any other kind there."""
     others = tuple(node for node in assignment if node.provider != provider)
     misplaced = [node for node in others if node.op_type not in SHAPE_OPERATORS]

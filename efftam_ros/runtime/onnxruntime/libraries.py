@@ -48,7 +48,7 @@ def load_libraries(ort: Any, provider: str) -> None:
 
 
 def provider_library(ort: Any, provider: str) -> Path | None:
-    """The provider's shared library inside the onnxruntime package; None where it is built in."""
+    """Return the provider's shared library inside the onnxruntime package; None where it is built in."""
     path = Path(ort.__file__).parent / "capi" / f"libonnxruntime_providers_{provider}.so"
     return path if path.is_file() else None
 
@@ -91,7 +91,7 @@ def _loads(name: str) -> bool:
 def _preload(ort: Any, provider: str) -> None:
     """Load the libraries of pip packages, which are not on the search path."""
     if hasattr(ort, "preload_dlls"):
-        # It prints what it does not find; missing libraries are checked afterwards.
+        # onnxruntime prints what it does not find; missing libraries are checked afterwards.
         with contextlib.redirect_stdout(io.StringIO()):
             ort.preload_dlls(directory="")
     if provider == "tensorrt":
@@ -133,8 +133,8 @@ _BAD_GRAPHS = ("InvalidGraph", "InvalidProtobuf", "NoSuchFile", "NoModel")
 
 
 def first_line(error: BaseException) -> str:
-    """The text of an error in one line: CUDA's message where there is one, else the first line, without
-    onnxruntime's error code and source location."""
+    """Return the text of an error in one line: CUDA's message where there is one, else the first line,
+    without onnxruntime's error code and source location."""
     text = str(error)
     failure = _CUDA_WORDS.search(text)
     if failure:
@@ -144,17 +144,18 @@ def first_line(error: BaseException) -> str:
 
 
 def is_cpu_fallback_error(error: BaseException) -> bool:
-    """Whether a session could not be opened because a node, or the whole graph, would run on the CPU."""
+    """Return whether a session could not be opened because a node, or the whole graph, would run on the
+    CPU."""
     return _ON_THE_CPU.search(str(error)) is not None
 
 
 def is_capture_error(error: BaseException) -> bool:
-    """Whether a session could not be opened because its graph can't be captured."""
+    """Return whether a session could not be opened because its graph can't be captured."""
     return _NO_CAPTURE.search(str(error)) is not None
 
 
 def known_error(error: BaseException, ort: Any) -> BackendError | None:
-    """The BackendError for an error whose cause is this machine; None for any other."""
+    """Return the BackendError for an error whose cause is this machine; None for any other."""
     text = str(error)
     if _NO_KERNEL.search(text):
         return BackendError(
@@ -175,10 +176,11 @@ def known_error(error: BaseException, ort: Any) -> BackendError | None:
 
 
 def opening_error(error: BaseException, graph: str, path: Any, ort: Any) -> Exception:
-    """The error to raise when a graph can't be opened: InputError for a damaged file, else BackendError."""
+    """Return the error to raise when a graph can't be opened: InputError for a damaged file, else
+    BackendError."""
     if type(error).__name__ in _BAD_GRAPHS:
         return InputError(f"onnxruntime can't load {path}: {first_line(error)}; export it again")
     return known_error(error, ort) or BackendError(
         f"onnxruntime {ort.__version__} can't open {graph} on the GPU ({first_line(error)})",
-        "its own messages above may say more; update onnxruntime-gpu or take another back end",
+        "its own messages above may give details; update onnxruntime-gpu or take another back end",
     )

@@ -12,7 +12,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import MANIFEST, Bundle, BundleGraph, Tensor
 from efftam_ros.runtime.tensorrt.store import check_private
 
-MOST_DYNAMIC = 512
+MAX_DYNAMIC = 512
 """Largest size of a dynamic axis, which TensorRT must know."""
 ERRORS_ONLY = 3
 """Level of onnxruntime's logs."""
@@ -46,7 +46,8 @@ def run_options(ort: Any, graph_id: int | None) -> Any:
 
 
 def cuda_options(stream: int, device: int, exact: bool, capture: bool) -> dict[str, str]:
-    """``exact``: products in full float32; ``capture``: fixed bindings become CUDA graphs."""
+    """Return the options of the CUDA provider. ``exact``: products in full float32; ``capture``: fixed
+    bindings become CUDA graphs."""
     return {
         "device_id": str(device),
         "user_compute_stream": str(stream),
@@ -61,7 +62,8 @@ def cuda_options(stream: int, device: int, exact: bool, capture: bool) -> dict[s
 
 
 def tensorrt_options(stream: int, device: int, graph: BundleGraph, cache: Path | None) -> dict[str, str]:
-    """The TensorRT provider's options for one graph. ``cache``: folder of its engines, None for no cache."""
+    """Return the TensorRT provider's options for one graph. ``cache``: folder of its engines, None for no
+    cache."""
     options = {
         "device_id": str(device),
         "user_compute_stream": str(stream),
@@ -83,7 +85,7 @@ def tensorrt_options(stream: int, device: int, graph: BundleGraph, cache: Path |
 def provider_cache_folder(
     root: Path, bundle: Bundle, name: str, options: Mapping[str, str], made_for: tuple[str, ...]
 ) -> Path:
-    """The folder under ``root`` for one graph's TensorRT engines, created if missing.
+    """Return the folder under ``root`` for one graph's TensorRT engines, created if missing.
 
     Its name is a hash of the bundle's files, the graph's name, the provider's options and what the engines
     are ``made_for``: the versions of onnxruntime and TensorRT and the board, of which onnxruntime itself
@@ -112,11 +114,11 @@ def _profiles(inputs: Mapping[str, Tensor]) -> dict[str, str]:
     if not dynamic:
         return {}
     return {
-        f"trt_profile_{word}_shapes": ",".join(
+        f"trt_profile_{kind}_shapes": ",".join(
             f"{name}:{'x'.join(str(size if _open(axis) else axis) for axis in shape)}"
             for name, shape in dynamic.items()
         )
-        for word, size in (("min", 1), ("opt", _USUAL_DYNAMIC), ("max", MOST_DYNAMIC))
+        for kind, size in (("min", 1), ("opt", _USUAL_DYNAMIC), ("max", MAX_DYNAMIC))
     }
 
 

@@ -40,7 +40,8 @@ class ShapeRange:
 
 
 def profiles_of(inputs: Mapping[str, Tensor]) -> tuple[ShapeRange, ...]:
-    """The shape ranges of a graph's dynamic inputs. Raises InputError for an axis that is not in `AXES`."""
+    """Return the shape ranges of a graph's dynamic inputs. Raises InputError for an axis that is not in
+    `AXES`."""
     ranges = []
     for name, tensor in inputs.items():
         unknown = [axis for axis in tensor.shape if isinstance(axis, str) and axis not in AXES]
@@ -81,7 +82,7 @@ class Calibration:
 
 
 def calibration_path(folder: Path, bundle: str) -> Path:
-    """The file for the engines of a bundle in this folder."""
+    """Return the file for the engines of a bundle in this folder."""
     return folder / f"{bundle}-int8.calibration.json"
 
 
@@ -92,7 +93,8 @@ TF32 = "where no product changes by it"
 def open_engines(
     bundle: Bundle, precision: str, facts: DeviceFacts, stream: Stream, folder: Path
 ) -> TrtGraphs:
-    """The engines of a bundle that were built in ``precision`` ("fp16", "fp32", "int8") into ``folder``."""
+    """Return the engines of a bundle that were built in ``precision`` ("fp16", "fp32", "int8") into
+    ``folder``."""
     return EngineSet(bundle, precision, load_library(), facts, folder).opener(stream)
 
 
@@ -118,8 +120,8 @@ class EngineSet:
         return profiles_of(self.bundle.graphs[module].inputs)
 
     def key(self, module: str) -> EngineKey:
-        """The key includes the version of this package, which converts the graphs to FP16, and what INT8
-        engines were calibrated with. Raises BackendError for INT8 without a calibration."""
+        """Return a module's key. It includes the version of this package, which converts the graphs to FP16,
+        and what INT8 engines were calibrated with. Raises BackendError for INT8 without a calibration."""
         profiles = [asdict(wanted) for wanted in self.profiles(module)]
         options: dict[str, Any] = {"profiles": profiles, "tf32": TF32, "efftam_ros": __version__}
         if self.precision == "int8":
@@ -137,7 +139,7 @@ class EngineSet:
         )
 
     def plan(self, module: str) -> bytes:
-        """The stored engine. Raises BackendError with the reason when none fits."""
+        """Return the stored engine. Raises BackendError with the reason when none fits."""
         found = self.store.load(self.bundle.spec.name, self.key(module))
         if isinstance(found, EngineMissing):
             raise BackendError(
@@ -152,14 +154,14 @@ class EngineSet:
         message: Callable[[str], None],
         force: bool,
     ) -> None:
-        """As `EngineStore.load_or_build` for all `GRAPHS`."""
+        """Call `EngineStore.load_or_build` for all `GRAPHS`."""
         keys = [self.key(module) for module in GRAPHS]
         self.store.load_or_build(self.bundle.spec.name, keys, build, message, force)
         if self._calibration is not None:
             self._calibration.write(self._calibration_path)
 
     def report(self, module: str) -> dict[str, Any] | None:
-        """The report stored with the engine; None without an engine."""
+        """Return the report stored with the engine; None without an engine."""
         return self.store.report(self.bundle.spec.name, self.key(module))
 
     def opener(self, stream: Stream, plans: Callable[[str], bytes] | None = None) -> TrtGraphs:
@@ -169,7 +171,8 @@ class EngineSet:
         return TrtGraphs(self.library, stream, tables, plans or self.plan, notice)
 
     def _changed_power_mode(self) -> str:
-        """That the stored engines were built in another power mode of the board, and the remedy."""
+        """Return the note that the stored engines were built in another power mode of the board, with the
+        remedy."""
         report = self.report(GRAPHS[0]) if self.power_mode else None
         built_in = (report or {}).get("power_mode") or self.power_mode
         if built_in == self.power_mode:

@@ -48,7 +48,7 @@ class MessageLog:
         return [text for at, severity, text in tuple(self._kept) if at > since and severity == "WARNING"]
 
     def reason(self, since: int) -> str:
-        """The errors since a position in one line."""
+        """Return the errors since a position in one line."""
         return "; ".join(dict.fromkeys(self.errors(since))) or "TensorRT gave no reason"
 
 
@@ -81,8 +81,8 @@ class Library:
         return ".".join(map(str, self.version))
 
     def start(self, kind: str) -> Any:
-        """A "Builder" or a "Runtime". Needs a working driver, without which TensorRT ends the process. Raises
-        BackendError when TensorRT can't use the driver."""
+        """Return a "Builder" or a "Runtime". Needs a working driver, without which TensorRT ends the process.
+        Raises BackendError when TensorRT can't use the driver."""
         log_start = self.log.position
         try:
             return getattr(self.module, kind)(self.logger)
@@ -104,14 +104,14 @@ def load_library() -> Library:
 
 
 def remedy() -> str:
-    """How to install TensorRT on this platform."""
+    """Return how to install TensorRT on this platform."""
     if sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64"):
         return ENGINES.install.here()
     return f"TensorRT is made for Linux on x86_64 and aarch64, not {sys.platform} on {platform.machine()}"
 
 
 def _import() -> Any | None:
-    """The module, or None where it is not installed.
+    """Return the module, or None where it is not installed.
 
     The code is in the package tensorrt_bindings; the package with the short name is optional.
     """

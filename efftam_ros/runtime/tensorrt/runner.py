@@ -135,7 +135,8 @@ class TrtGraph:
         return binding
 
     def layers(self) -> list[dict[str, Any]]:
-        """As TensorRT's inspector reports them: names and tensor types; a name alone without details."""
+        """Return the layers as TensorRT's inspector reports them: names and tensor types; a name alone
+        without details."""
         trt = self.library.module
         text = self._engine.create_engine_inspector().get_engine_information(trt.LayerInformationFormat.JSON)
         return [layer if isinstance(layer, dict) else {"Name": layer} for layer in json.loads(text)["Layers"]]
@@ -300,7 +301,7 @@ def _check_tensors(
 
 
 def _tensor(engine: Any, name: str) -> Tensor:
-    """As the engine has it; -1 is an axis that it leaves open."""
+    """Describe a tensor as the engine has it; -1 is an axis that it leaves open."""
     dtype = engine.get_tensor_dtype(name).name
     shape = ("?" if axis == -1 else axis for axis in engine.get_tensor_shape(name))
     return Tensor(_DTYPES.get(dtype, dtype), tuple(shape))
@@ -326,7 +327,7 @@ class Scratch:
         return held + (self._needed_bytes if self._needed_bytes > largest else 0)
 
     def reserve(self, nbytes: int) -> None:
-        """An engine that needs so much was opened."""
+        """Reserve as much as the opened engine needs."""
         self._needed_bytes = max(self._needed_bytes, nbytes)
 
     def buffer(self) -> DeviceBuffer:

@@ -76,9 +76,9 @@ class EngineStore:
         return self.folder / f"{self._prefix(name, key)}{key.hex[:KEY_DIGITS]}.engine"
 
     def load(self, name: str, key: EngineKey) -> bytes | EngineMissing:
-        """The engine, or the reason why there is none: not built, built from another graph, for another GPU
-        or by another version, damaged, or of another module. Raises InputError when the folder can't be
-        read or when every user may write there: an engine is code, and its report lies beside it."""
+        """Return the engine, or the reason why there is none: not built, built from another graph, for
+        another GPU or by another version, damaged, or of another module. Raises InputError when the folder
+        can't be read or when every user may write there: an engine is code, and its report lies beside it."""
         path = self.path(name, key)
         self._check_owned(path)
         with self._explaining_os_errors(path):
@@ -101,7 +101,7 @@ class EngineStore:
         return plan
 
     def report(self, name: str, key: EngineKey) -> dict[str, Any] | None:
-        """The report stored with the engine; None where `load` returns no engine."""
+        """Return the report stored with the engine; None where `load` returns no engine."""
         if isinstance(self.load(name, key), EngineMissing):
             return None
         entry = self._entry(self.path(name, key))
@@ -130,9 +130,9 @@ class EngineStore:
         message: Callable[[str], None] = lambda text: None,
         force: bool = False,
     ) -> dict[str, bytes]:
-        """The engines of a set by module; where one is missing, or with ``force``, all are built and stored.
-        Of several processes one builds, the others wait and load. ``build`` returns engine and report by
-        module; when it raises, nothing is stored. ``message`` gets a line on why engines are built and on
+        """Return the engines of a set by module; where one is missing, or with ``force``, all are built and
+        stored. Of several processes one builds, the others wait and load. ``build`` returns engine and report
+        by module; when it raises, nothing is stored. ``message`` gets a line on why engines are built and on
         waiting. Raises InputError as `put`, before anything is built."""
         found = None if force else self._load_all(name, keys)
         if isinstance(found, dict):
@@ -208,7 +208,7 @@ class EngineStore:
         return entry if isinstance(entry, dict) and isinstance(entry.get("report"), dict) else {}
 
     def _why_missing(self, name: str, key: EngineKey) -> str:
-        """Why no engine has this key, with the difference of the most similar one that exists."""
+        """Return why no engine has this key, with the difference of the most similar one that exists."""
         others = self.folder.glob(f"{glob.escape(self._prefix(name, key))}*.json")
         differences = [_difference(key, (self._entry(other) or {}).get("key")) for other in others]
         _, nearest = max((d for d in differences if d is not None and d[0] >= 0), default=(-1, ""))
@@ -272,7 +272,7 @@ _PARTS = (
 
 
 def _difference(key: EngineKey, found: Any) -> tuple[int, str] | None:
-    """The first part of a .json's key that differs: its index in `_PARTS` (-1: damaged) and a text."""
+    """Return the first part of a .json's key that differs: its index in `_PARTS` (-1: damaged) and a text."""
     wanted = key.parts
     if (
         not isinstance(found, dict)

@@ -24,8 +24,8 @@ ENCODER = {"preset": "ultrafast", "tune": "zerolatency", "crf": "20", "g": str(F
 
 
 class ClipSender(threading.Thread):
-    """Runs until `close`. ``may_go_on``: called about twice a second until it says True; until then only the
-    clip's beginning is sent."""
+    """Runs until `close`. ``may_go_on``: called about twice a second until it returns True; until then only
+    the clip's beginning is sent."""
 
     def __init__(self, video: Path, port: int, may_go_on: Callable[[], bool]) -> None:
         super().__init__(name="clip", daemon=True)

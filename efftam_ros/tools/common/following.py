@@ -22,7 +22,7 @@ def follow(
     masked: bool = False,
     ids: Collection[int] | None = None,
 ) -> tuple[Answers, float]:
-    """As `TargetSet.step`: the answers, ``masked`` with masks, and the time that the masks took, s."""
+    """Step the targets; return the answers, ``masked`` with masks, and the time that the masks took, s."""
     answers: Answers = {}
     masks_s = 0.0
 

@@ -30,8 +30,8 @@ class LossCause(Enum):
 
 
 def lost_after_s(tracks: Sequence[Track]) -> float | None:
-    """For a target that was lost without ever having been tracked: the time from its selection until then, s;
-    else None. ``tracks``: all of one target, from its selection on."""
+    """Return the time from a target's selection to its loss, s, if it was lost without ever having been
+    tracked; else None. ``tracks``: all of one target, from its selection on."""
     if any(track.state is TrackState.TRACKING for track in tracks):
         return None
     missed = next((track for track in tracks if track.state in MISSED), None)
@@ -39,7 +39,7 @@ def lost_after_s(tracks: Sequence[Track]) -> float | None:
 
 
 def cause_of(bgr: NDArray[np.uint8], prompt: Prompt) -> LossCause:
-    """What is probably wrong with a selection on an image, uint8 [H, W, 3]."""
+    """Return what is probably wrong with a selection on an image, uint8 [H, W, 3]."""
     height, width = bgr.shape[:2]
     box = prompt.box
     if box is None:
@@ -52,7 +52,7 @@ def cause_of(bgr: NDArray[np.uint8], prompt: Prompt) -> LossCause:
 
 
 def _is_plain(bgr: NDArray[np.uint8], box: Box) -> bool:
-    """Whether a box and what is around it, half its size on each side, are of one grey."""
+    """Return whether a box and what is around it, half its size on each side, are of one grey."""
     height, width = bgr.shape[:2]
     left, top = max(0, int(box.x - box.width / 2)), max(0, int(box.y - box.height / 2))
     right, bottom = min(width, int(box.x1 + box.width / 2)), min(height, int(box.y1 + box.height / 2))

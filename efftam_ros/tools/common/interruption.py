@@ -13,8 +13,9 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def interruptible() -> Iterator[SimpleNamespace]:
-    """In it they raise KeyboardInterrupt, but those that the process ignores (nohup). ``pending`` of the
-    value: one came, and nothing has ended because of it yet; more add nothing, as two may be sent at once."""
+    """Raise KeyboardInterrupt for these signals inside the block, except for those that the process ignores
+    (nohup). The value's ``pending``: a signal came, and nothing has ended because of it yet. Further signals
+    change nothing, as two may be sent at once."""
     came, hook = SimpleNamespace(pending=False, timer=Timer(0.0, int)), sys.unraisablehook
 
     def interrupt(*_: Any) -> None:

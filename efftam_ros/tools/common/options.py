@@ -64,7 +64,8 @@ def add_threads_argument(group: argparse._ActionsContainer) -> None:
 
 
 def pipeline_config(args: argparse.Namespace, max_targets: int = 1, **more: Any) -> PipelineConfig:
-    """What the options of `add_network_arguments`, or some, ask for. Raises InputError: out of range."""
+    """Return what the options of `add_network_arguments`, or some, ask for. Raises InputError: out of
+    range."""
     names = ("bundle", "backend", "precision", "threads")
     given = {name: value for name in names if (value := getattr(args, name, None)) is not None} | more
     return PipelineConfig(max_targets=max_targets, **(given | {"bundle": str(given.get("bundle") or "")}))
@@ -128,8 +129,8 @@ def add_image_arguments(
     add_range_argument(group)
 
 
-def tell(line: str) -> None:
-    """What is noticed while a source is read."""
+def report(line: str) -> None:
+    """Print a line on what is noticed while a source is read."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -143,7 +144,7 @@ def add_range_argument(group: argparse._ActionsContainer) -> None:
 
 
 def list_of(choices: Sequence[str]) -> Callable[[str], list[str]]:
-    """The type of an option "A,B" whose values are of ``choices``; repeated values count once."""
+    """Return the type of an option "A,B" whose values are of ``choices``; repeated values count once."""
 
     def parse(text: str) -> list[str]:
         names = [name for name in text.split(",") if name]

@@ -50,7 +50,8 @@ def check_outputs(outputs: Iterable[Output], inputs: Iterable[str | Path | None]
         above = path.absolute().parents
         there = next(p for p in ((path, *above) if output.kind == "folder" else above) if p.exists())
         try:
-            # By writing, as permissions do not tell of a read-only disk, a name too long, a full quota.
+            # Test by writing: permission bits do not reveal a read-only disk, an over-long name or a full
+            # quota.
             with tempfile.TemporaryDirectory(prefix=f".{path.absolute().name}.", suffix=".part", dir=there):
                 pass
         except OSError as error:

@@ -35,7 +35,7 @@ class DrawingPage(Protocol):
 
 class ServedPage(Protocol):
     """A page that is served. ``page``: for the images; ``urls``: where it opens; ``announcement``: lines for
-    a terminal that say so."""
+    a terminal that report it."""
 
     @property
     def page(self) -> DrawingPage: ...

@@ -20,11 +20,11 @@ class Positions(Protocol):
     """Positions of the targets of one video."""
 
     def locate(self, tracks: Mapping[int, Track]) -> dict[int, dict[str, Any]]:
-        """By target: what the JSON says of its position in this image."""
+        """Return by target the JSON of its position in this image."""
         ...
 
     def write(self, path: Path) -> int:
-        """Write the ways of all targets as KML or GeoJSON; the number of points. Raises OSError."""
+        """Write the tracks of all targets as KML or GeoJSON; return the number of points. Raises OSError."""
         ...
 
 
@@ -71,7 +71,8 @@ def add_position_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def open_positions(args: argparse.Namespace, size: tuple[int, int]) -> Positions | None:
-    """As the options of `add_position_arguments` ask for; None where they ask for nothing.
+    """Open the positions that the options of `add_position_arguments` ask for; None where they ask for
+    nothing.
 
     Raises InputError: the package is not installed, a file can't be read, the camera's poses or its field of
     view are not known.

@@ -52,7 +52,7 @@ def add_target_arguments(
 def read_prompts(
     boxes: list[str], points: list[str], mask: Path | None, width: int, height: int
 ) -> dict[int, Prompt]:
-    """The Prompts by target for an image of ``width`` x ``height`` px; empty if no option was given.
+    """Return the Prompts by target for an image of ``width`` x ``height`` px; empty if no option was given.
 
     Raises InputError as `read_prompt` and `by_target` do.
     """
@@ -66,8 +66,8 @@ def read_prompts(
 
 
 def by_target(boxes: list[str], points: list[str]) -> dict[int, tuple[list[str], list[str]]]:
-    """By target, its box, if there is one, and its points. Raises InputError for an id that is none, and for
-    two boxes of one."""
+    """Return by target its box, if there is one, and its points. Raises InputError for an id that is none,
+    and for two boxes of one."""
     given: dict[int, tuple[list[str], list[str]]] = {}
     for text in boxes:
         target_id, numbers_of = _with_id("--box", text, len(given))
@@ -81,7 +81,7 @@ def by_target(boxes: list[str], points: list[str]) -> dict[int, tuple[list[str],
 
 
 def _with_id(option: str, text: str, without: int) -> tuple[int, str]:
-    """The id before a colon, or ``without``, and the rest."""
+    """Return the id before a colon, or ``without``, and the rest."""
     before, colon, after = text.rpartition(":")
     if not colon:
         return without, text
@@ -106,7 +106,7 @@ def read_prompt(box: str | None, points: list[str], mask: Path | None, width: in
 
 
 def read_box(text: str) -> Box:
-    """A box, px. Raises InputError: not numbers, too small."""
+    """Return a box, px. Raises InputError: not numbers, too small."""
     box = Box(*numbers("--box", text, "X,Y,W,H", (4,)))
     if 0 < min(box.width, box.height) < MIN_SIDE_PX:
         raise InputError(
@@ -128,7 +128,7 @@ def read_points(texts: list[str]) -> tuple[list[tuple[float, float]], list[int]]
 def numbers(option: str, text: str, shape: str, counts: tuple[int, ...]) -> list[float]:
     """Parse comma-separated numbers. Raises InputError naming the option and the expected ``shape``."""
     try:
-        values = [float(word) for word in text.split(",")]
+        values = [float(number) for number in text.split(",")]
     except ValueError:
         values = []
     if len(values) not in counts or not all(math.isfinite(v) for v in values):

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 def progress_bar(total: int | None, text: str, *, unit: str = "frame", quiet: bool = False) -> tqdm:
-    """A tqdm bar on stderr, disabled by ``quiet`` or if stderr is not a terminal. ``total`` may be None."""
+    """Return a tqdm bar on stderr, disabled by ``quiet`` or if stderr is not a terminal. ``total`` may be
+    None."""
     from tqdm import tqdm
 
     return tqdm(
@@ -47,7 +48,7 @@ def print_table(
 
 
 def table_lines(headers: Sequence[str], rows: Sequence[Sequence[Cell]], *, digits: int = 3) -> list[str]:
-    """The lines of the table; columns of numbers (also as text) and empty cells are right-aligned."""
+    """Return the lines of the table; columns of numbers (also as text) and empty cells are right-aligned."""
     cells = [[_text(cell, digits) for cell in row] for row in rows]
     widths = [
         max([len(header)] + [len(row[column]) for row in cells]) for column, header in enumerate(headers)

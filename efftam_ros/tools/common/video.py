@@ -90,7 +90,7 @@ class VideoWriter:
         with self._place:
             if is_wanted:
                 self._mux(None)
-            # FFmpeg tells the first error again.
+            # FFmpeg raises the first error again.
             with suppress(OSError) if self._has_failed else nullcontext():
                 self._container.close()
             if not is_wanted and self._part.is_file():

@@ -39,7 +39,7 @@ class Finding(NamedTuple):
 
 
 def row(section: str, name: str, found: str, remedy: str = "", state: str = "absent") -> Finding:
-    """A finding in ``state`` where there is a ``remedy``, else "ok"."""
+    """Return a finding in ``state`` where there is a ``remedy``, else "ok"."""
     return Finding(section, name, state if remedy else "ok", found, remedy)
 
 
@@ -47,7 +47,7 @@ PYTHON = "Python"
 
 
 def python_findings() -> Iterator[Finding]:
-    """What every command needs, and the network."""
+    """Yield the findings on what every command needs, and on the network."""
     yield row(PYTHON, "python", f"{platform.python_version()} ({sys.executable})")
     yield row(PYTHON, "efftam_ros", f"{__version__} ({Path(efftam_ros.__file__).parent})")
     for module, pip in (("numpy", "numpy"), ("cv2", "opencv-python-headless")):
@@ -74,7 +74,7 @@ def python_findings() -> Iterator[Finding]:
 
 
 def tool_findings(extra: str | None = None) -> Iterator[Finding]:
-    """What single commands and nodes need, of one extra or of all; nothing is imported."""
+    """Yield what single commands and nodes need, of one extra or of all; nothing is imported."""
     for package in OPTIONAL:
         if extra not in (None, package.extra):
             continue
@@ -122,13 +122,14 @@ def ros_findings() -> Iterator[Finding]:
 
 
 def has_ros_wheels() -> bool:
-    """Whether ROS 2 is here as Python wheels, as scripts/setup_env installs it where there is no other."""
+    """Return whether ROS 2 is here as Python wheels, as scripts/setup_env installs it where there is no
+    other."""
     spec = importlib.util.find_spec("rclpy")
     return spec is not None and spec.origin is not None and "site-packages" in Path(spec.origin).parts
 
 
 def ros_remedies(distro: str) -> dict[str, str]:
-    """By module, where ROS 2 is installed or is to be."""
+    """Return the remedies by module, where ROS 2 is installed or is to be."""
     apt = f"sudo apt install ros-{distro}-"
     return {
         "rclpy": f"source /opt/ros/{distro}/setup.bash",
@@ -140,7 +141,8 @@ def ros_remedies(distro: str) -> dict[str, str]:
 
 
 def wheel_remedies() -> dict[str, str]:
-    """By module, where ROS 2 is from wheels: apt's packages do not fit, and not all exist as wheels."""
+    """Return the remedies by module, where ROS 2 is from wheels: apt's packages do not fit, and not all exist
+    as wheels."""
     build = "scripts/setup_env, then source .venv/setup.bash"
     return {
         "rclpy": build,
@@ -152,7 +154,7 @@ def wheel_remedies() -> dict[str, str]:
 
 
 def fastdds_profile() -> Finding:
-    """Whether the Fast DDS profile is set and exists; images get lost without it."""
+    """Return whether the Fast DDS profile is set and exists; images get lost without it."""
     name = "Fast DDS profile"
     values = [(variable, os.environ[variable]) for variable in PROFILE_VARIABLES if os.environ.get(variable)]
     profile = package_file("config/fastdds_images.xml") or "<package>/config/fastdds_images.xml"
@@ -184,7 +186,7 @@ SMI = ("--query-gpu=name,driver_version,memory.total,compute_cap", "--format=csv
 
 
 def environment(root: Path = Path("/")) -> dict[str, Any]:
-    """What a measurement depends on, as JSON values; None for what is not there."""
+    """Return what a measurement depends on, as JSON values; None for what is not there."""
     cpu = re.search(r"^model name\s*:\s*(.+)$", text_of(root / "proc/cpuinfo"), flags=re.M)
     kernel = re.search(r"\b\d+\.\d+(\.\d+)?\b", text_of(root / "proc/driver/nvidia/version"))
     driver = answer("driver", seconds=30)
@@ -248,7 +250,7 @@ def gpu_clock(root: Path) -> str | None:
 
 
 def _output(program: str, *arguments: str) -> tuple[str, str | None]:
-    """What a program writes, and its error where it fails; nothing where it is not installed."""
+    """Return what a program writes, and its error where it fails; nothing where it is not installed."""
     if (path := shutil.which(program)) is None:
         return "", None
     try:

@@ -74,12 +74,12 @@ def run(args: argparse.Namespace) -> int:
         return 0 if runs else 1
     for area, problem in verdicts.items():
         print(f"{area}: {problem or 'can run here'}")
-    _tell(findings)
+    _print(findings)
     return 1 if any(verdicts.values()) else 0
 
 
 def _describe(video: str | Path) -> int:
-    source = open_source(video, tell=print)
+    source = open_source(video, report=print)
     what = f"{source.fps:g} images/s" + ("" if source.count is None else f", {source.count} images")
     size = f"{source.width}x{source.height} px"
     if isinstance(source, Camera):
@@ -92,7 +92,7 @@ def _describe(video: str | Path) -> int:
 
 
 def _areas(args: argparse.Namespace, facts: dict[str, Any], every: bool) -> list[tuple[str, list[Finding]]]:
-    """What was asked for, tracking on the CPU first."""
+    """Return what was asked for, tracking on the CPU first."""
     cpu = [*python_findings(), *backend_findings(gpu=False)]
     areas = [("tracking on the CPU", cpu)]
     if args.gpu or every:
@@ -107,7 +107,8 @@ def _areas(args: argparse.Namespace, facts: dict[str, Any], every: bool) -> list
 
 
 def _verdict(findings: list[Finding]) -> str:
-    """Why an area can't be used, "" where it can: something is wrong, or none of several back ends runs."""
+    """Return why an area can't be used, "" where it can: something is wrong, or none of several back ends
+    runs."""
     lacking = [f.name for f in findings if f.state == "wrong"]
     backends = [f for f in findings if f.section == BACKENDS_SECTION]
     if any(f.state in ("ok", "untried") for f in backends):
@@ -118,24 +119,24 @@ def _verdict(findings: list[Finding]) -> str:
     return f"can NOT run here, see {', '.join(lacking)}" if lacking else ""
 
 
-def _tell(findings: list[Finding]) -> None:
-    """By section; a remedy is told once."""
-    told: list[Finding] = []
+def _print(findings: list[Finding]) -> None:
+    """Print the findings by section; each remedy once."""
+    printed: list[Finding] = []
     for finding in sorted(
         findings, key=lambda f: list(dict.fromkeys(g.section for g in findings)).index(f.section)
     ):
-        if not told or told[-1].section != finding.section:
+        if not printed or printed[-1].section != finding.section:
             print(f"\n{finding.section}")
         print(f"  {MARKS[finding.state]}  {finding.name:<20}  {finding.found}")
         if finding.remedy:
-            same = (f.name for f in told if f.remedy and finding.remedy.startswith(f.remedy))
+            same = (f.name for f in printed if f.remedy and finding.remedy.startswith(f.remedy))
             name = next(same, None)
             print(f"{'':28}-> {finding.remedy if name is None else f'as for {name}'}", flush=True)
-        told.append(finding)
+        printed.append(finding)
 
 
 def _write(path: Path, report: dict[str, Any]) -> None:
-    """The report with those of engines and checks. Nothing else is read: no image, no variable of the
+    """Write the report with those of engines and checks. Nothing else is read: no image, no variable of the
     environment but those of the findings; the user's folder is written as ~."""
     from efftam_ros.runtime.device.opening import engine_folder
 
@@ -145,7 +146,7 @@ def _write(path: Path, report: dict[str, Any]) -> None:
 
 
 def backend_findings(gpu: bool | None = None) -> Iterator[Finding]:
-    """One finding per row of the table, of those for a GPU, of the others or of all.
+    """Yield one finding per row of the table, of those for a GPU, of the others or of all.
 
     Each is opened in a process of its own and runs a frame.
     """

@@ -26,7 +26,7 @@ row = partial(checks.row, JETSON)
 
 
 def jetson_findings(root: Path = Path("/")) -> Iterator[Finding]:
-    """The rows; off a Jetson only that it is none."""
+    """Yield the rows; off a Jetson only that it is none."""
     yield jetpack(root)
     if not jetson_release(root):
         return

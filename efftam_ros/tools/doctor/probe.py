@@ -20,8 +20,8 @@ CAPTURED: Any = {"capture_output": True, "text": True, "errors": "replace", "che
 
 
 def answer(*question: str, seconds: float) -> dict[str, Any]:
-    """What `driver` or `open_backend` returns, or "problem" and "remedy" of its error; the remedy is "" where
-    the process ended or gave no answer in this time, which is "slow"."""
+    """Return the result of `driver` or `open_backend`, or "problem" and "remedy" of its error. The remedy is
+    "" where the process ended; without an answer in this time the problem is "slow"."""
     paths = [os.environ.get("PYTHONPATH", ""), str(Path(efftam_ros.__file__).parents[1])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     command = [sys.executable, "-m", "efftam_ros.tools.doctor.probe", *question]
@@ -31,13 +31,13 @@ def answer(*question: str, seconds: float) -> dict[str, Any]:
         return {"problem": f"no answer within {seconds:g} s", "remedy": "", "slow": True}
     if done.returncode == 0:
         return json.loads(done.stdout)
-    code, said = done.returncode, done.stderr.strip() or "no message"
+    code, error = done.returncode, done.stderr.strip() or "no message"
     how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-    return {"problem": f"its process ended {how}: {said.splitlines()[-1].strip()}", "remedy": ""}
+    return {"problem": f"its process ended {how}: {error.splitlines()[-1].strip()}", "remedy": ""}
 
 
 def driver() -> dict[str, Any]:
-    """The driver's CUDA version and the names of its GPUs."""
+    """Return the driver's CUDA version and the names of its GPUs."""
     from efftam_ros.runtime.cuda.api import Cuda, dotted
 
     cuda = Cuda.load()

@@ -59,7 +59,7 @@ def measured_costs(
     frame_ms: float,
     stage_seconds: Mapping[str, Sequence[float]],
 ) -> DeviceCosts:
-    """The costs of the calls and works on a time line. ``frame_ms``: of frames that were not recorded;
+    """Return the costs of the calls and works on a time line. ``frame_ms``: of frames that were not recorded;
     ``stage_seconds``: times of the stages by events, for graphs that are launched as part of larger ones."""
     host = [span for one in frames for span in one.host]
     launches = [span for span in host if span.cause == LAUNCH and not span.name.startswith("cu")]
@@ -94,7 +94,7 @@ def measured_costs(
 
 
 def read_costs(path: Path) -> DeviceCosts:
-    """The costs in a report of ``efftam bench --timeline --json``. Raises InputError without them."""
+    """Return the costs in a report of ``efftam bench --timeline --json``. Raises InputError without them."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))["timeline"]["costs"]
         costs = DeviceCosts(**{f.name: content[f.name] for f in fields(DeviceCosts)})
@@ -129,7 +129,7 @@ def _median_us(ns: Sequence[int]) -> float | None:
 
 
 def _starts(frames: Sequence[TimedFrame]) -> list[int]:
-    """From each launch of a graph until it began, ns, where no other work was under way."""
+    """Return the times from each launch of a graph until it began, ns, where no other work was under way."""
     found = []
     for one in frames:
         for launch in one.host:
@@ -144,7 +144,8 @@ def _starts(frames: Sequence[TimedFrame]) -> list[int]:
 
 
 def _wakes(frames: Sequence[TimedFrame]) -> list[int]:
-    """From the end of the GPU's work until a wait for it ended, ns, where the host did wait."""
+    """Return the times from the end of the GPU's work until a wait for it ended, ns, where the host did
+    wait."""
     found = []
     for one in frames:
         for wait in one.host:

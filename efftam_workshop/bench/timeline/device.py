@@ -24,7 +24,7 @@ COPY_KINDS = {1: "copy in", 2: "copy out", 8: "copy"}
 """By CUpti_ActivityMemcpyKind."""
 DRIVER_DOMAIN = 1
 """Of CUpti_CallbackDomain."""
-MOST_NESTED = 3
+MAX_NESTED = 3
 """Launches of a back end within each other: of a section, and of a graph in it."""
 READINGS = 20
 """Of both clocks, of which the closest pair counts."""
@@ -63,19 +63,20 @@ class DeviceClock(Protocol):
     """Measures when the GPU works."""
 
     def begin(self, pipeline: Any) -> None:
-        """The pipeline is open; frames follow."""
+        """Begin recording: the pipeline is open, frames follow."""
         ...
 
     def after_frame(self, pipeline: Any) -> None: ...
 
     def end(self, pipeline: Any, host: Sequence[Span]) -> Recorded:
-        """``host``: the spans of the frames' thread."""
+        """End recording. ``host``: the spans of the frames' thread."""
         ...
 
 
 def device_clock(is_gpu: bool) -> DeviceClock | None:
-    """A clock for the pipeline that will be opened: CUPTI's, where it can be used, else of events; None on a
-    CPU. It is made before the pipeline is opened, so that CUPTI knows the graphs that are made there."""
+    """Return a clock for the pipeline that will be opened: CUPTI's, where it can be used, else of events;
+    None on a CPU. It is made before the pipeline is opened, so that CUPTI knows the graphs that are made
+    there."""
     if not is_gpu:
         return None
     try:
@@ -87,8 +88,8 @@ def device_clock(is_gpu: bool) -> DeviceClock | None:
 
 
 def mapped(pairs: Sequence[tuple[float, int]]) -> Callable[[float], int]:
-    """From readings (of another clock, ns of the host's) the time on the host's clock, by a straight line
-    from the first to the last."""
+    """Compute the time on the host's clock from readings (of another clock, ns of the host's), by a straight
+    line from the first to the last."""
     (first, host), (last, host_last) = pairs[0], pairs[-1]
     rate = (host_last - host) / (last - first)
     return lambda moment: host + round((moment - first) * rate)
@@ -178,7 +179,7 @@ class CuptiClock:
         ]
 
     def _read_clocks(self) -> tuple[float, int]:
-        """CUPTI's clock, and the host's at the same moment."""
+        """A reading of CUPTI's clock, and one of the host's at the same moment."""
         readings = []
         for _ in range(READINGS):
             before = time.perf_counter_ns()
@@ -190,14 +191,15 @@ class CuptiClock:
 
 
 def _names_of_launches(calls: Sequence[tuple[Span, int]], host: Sequence[Span]) -> dict[int, str]:
-    """By correlation id, the name of the innermost launch of the back end in which the driver was called."""
+    """Return by correlation id the name of the innermost launch of the back end in which the driver was
+    called."""
     launches = [span for span in host if span.cause == LAUNCH and not span.name.startswith("cu")]
     launches.sort(key=lambda span: span.start)
     starts, found = [span.start for span in launches], {}
     for call, correlation in calls:
         middle = (call.start + call.end) // 2
         begun = bisect_right(starts, middle)
-        for span in reversed(launches[max(0, begun - MOST_NESTED) : begun]):
+        for span in reversed(launches[max(0, begun - MAX_NESTED) : begun]):
             if span.end >= middle:
                 found[correlation] = span.name
                 break

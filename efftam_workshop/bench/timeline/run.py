@@ -53,7 +53,8 @@ class Timeline:
         return order[(len(order) - 1) // 2]
 
     def report(self) -> dict[str, Any]:
-        """As --json writes it; ms. ``gaps_ms`` are times in which the network does not compute, by cause."""
+        """Return the report as --json writes it; ms. ``gaps_ms`` are times in which the network does not
+        compute, by cause."""
         spent = [one.spent() for one in self.frames]
         computed = [one.computed() for one in self.frames]
         whole = [one.frame.ns for one in self.frames]
@@ -171,7 +172,7 @@ def record(
 
 
 def _fill_messages(step: Step) -> None:
-    """What the node publishes of each answer, without the middleware."""
+    """Fill the messages that the node publishes of each answer, without the middleware."""
     about = About(SimpleNamespace(stamp=SimpleNamespace(sec=0, nanosec=0)))
     velocity_fields(step.track, about, step.tracker.motion_at(step.track.stamp_ns))
     bbox_fields(step.track, about)

@@ -33,7 +33,7 @@ class Span(NamedTuple):
         return self.end - self.start
 
     def within(self, frame: Span) -> Span | None:
-        """The part of it that lies in a frame; None without one."""
+        """Return the part of it that lies in a frame; None without one."""
         start, end = max(self.start, frame.start), min(self.end, frame.end)
         return self._replace(start=start, end=end) if start < end else None
 
@@ -65,7 +65,7 @@ class Recorder:
 
     @contextmanager
     def frame(self) -> Iterator[Stopwatch]:
-        """The block is one frame; what no other span is for is the policy's."""
+        """Mark the block as one frame; what no other span is for is the policy's."""
         watch = Stopwatch()
         start = time.perf_counter_ns()
         yield watch
@@ -83,7 +83,7 @@ class Stopwatch:
 
 
 def nested(spans: Iterable[Span]) -> list[tuple[int, Span]]:
-    """The spans of one track in order of their start, each with its depth: how many contain it.
+    """Return the spans of one track in order of their start, each with its depth: how many contain it.
 
     A span that leaves the one it began in, by the error of two clocks, is cut off there.
     """
@@ -127,7 +127,7 @@ def innermost(spans: Iterable[Span]) -> Iterator[Span]:
 
 
 def union(spans: Iterable[Span]) -> list[tuple[int, int]]:
-    """The times in which at least one of the spans lasted, in order."""
+    """Return the times in which at least one of the spans lasted, in order."""
     found: list[tuple[int, int]] = []
     for start, end in sorted((span.start, span.end) for span in spans):
         if found and start <= found[-1][1]:
@@ -149,8 +149,8 @@ class TimedFrame(NamedTuple):
     network: Sequence[Span]
 
     def spent(self) -> dict[str, int]:
-        """ns of the frame by cause: `NETWORK` while the network computed, else what the frame's thread did.
-        They add up to the frame."""
+        """Return ns of the frame by cause: `NETWORK` while the network computed, else what the frame's thread
+        did. They add up to the frame."""
         found = Counter({NETWORK: 0})
         busy = union(self.network)
         for part in innermost(span for span in self.host if span.track == self.frame.track):
@@ -160,7 +160,7 @@ class TimedFrame(NamedTuple):
         return {cause: ns for cause, ns in found.items() if ns or cause == NETWORK}
 
     def computed(self) -> dict[str, int]:
-        """ns of each thing that the network computed. Several at a time count each."""
+        """Return ns of each thing that the network computed. Several at a time count each."""
         found: Counter[str] = Counter()
         for span in self.network:
             found[span.name] += span.ns
@@ -168,7 +168,8 @@ class TimedFrame(NamedTuple):
 
 
 def timed_frames(spans: Sequence[Span], device: Sequence[Span] | None) -> list[TimedFrame]:
-    """The frames that were recorded. ``device``: what the GPU did; None: the network computes on the host."""
+    """Return the frames that were recorded. ``device``: what the GPU did; None: the network computes on the
+    host."""
     network = [span for span in spans if span.cause == NETWORK] if device is None else device
     host_in, network_in = _Cutter(spans), _Cutter(network)
     return [

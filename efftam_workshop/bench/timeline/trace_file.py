@@ -19,7 +19,7 @@ HOST, DEVICE = 1, 2
 
 
 def trace_events(host: Sequence[Span], device: Sequence[Span]) -> list[dict[str, Any]]:
-    """The events of spans; times count from the first one."""
+    """Return the events of spans; times count from the first one."""
     every = (*host, *device)
     first = min((span.start for span in every), default=0)
     events = [_meta("process_name", HOST, 0, "host")]
@@ -44,7 +44,8 @@ def trace_events(host: Sequence[Span], device: Sequence[Span]) -> list[dict[str,
 
 
 def write_trace(path: Path, host: Sequence[Span], device: Sequence[Span], about: Mapping[str, Any]) -> None:
-    """``about``: shown by the viewer as the file's metadata. Raises InputError when it can't be written."""
+    """Write the trace. ``about``: shown by the viewer as the file's metadata. Raises InputError when it can't
+    be written."""
     content = {"traceEvents": trace_events(host, device), "displayTimeUnit": "ms", "otherData": dict(about)}
     write_text(path, json.dumps(content) + "\n")
 

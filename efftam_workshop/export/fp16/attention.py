@@ -46,7 +46,8 @@ class AttentionBlock:
 
 
 def attentions(model: onnx.ModelProto) -> list[AttentionBlock]:
-    """The blocks MatMul, optional bias Add, optional Cast, Softmax, optional Casts, MatMul, in graph order.
+    """Return the blocks MatMul, optional bias Add, optional Cast, Softmax, optional Casts, MatMul, in graph
+    order.
 
     Raises InputError for a Softmax outside such a block, because its products would stay in FP16.
     """
@@ -70,19 +71,19 @@ class GraphIndex:
         }
 
     def before(self, name: str) -> onnx.NodeProto | None:
-        """The node that produces this tensor, skipping Casts."""
+        """Return the node that produces this tensor, skipping Casts."""
         node = self.producer.get(name)
         return self.before(node.input[0]) if node is not None and node.op_type == "Cast" else node
 
     def after(self, name: str) -> list[onnx.NodeProto]:
-        """The nodes that consume this tensor, skipping Casts."""
+        """Return the nodes that consume this tensor, skipping Casts."""
         found = []
         for node in self.consumers.get(name, []):
             found += self.after(node.output[0]) if node.op_type == "Cast" else [node]
         return found
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The tensor's shape, 0 for axes that are not static."""
+        """Return the tensor's shape, 0 for axes that are not static."""
         return tuple(axis.dim_value for axis in self.types[name].shape.dim) if name in self.types else ()
 
 
@@ -117,8 +118,8 @@ def _block_of(wires: GraphIndex, softmax: onnx.NodeProto) -> AttentionBlock:
 
 
 def _scale(wires: GraphIndex, score: onnx.NodeProto) -> str:
-    """What scales a factor of the score product: the first Mul or Div by a constant, or Gemm with a factor,
-    behind moves and sums (a rotary position is a sum of scaled parts)."""
+    """Return what scales a factor of the score product: the first Mul or Div by a constant, or Gemm with a
+    factor, behind moves and sums (a rotary position is a sum of scaled parts)."""
     for name in score.input:
         node = wires.before(name)
         while node is not None and node.op_type in MOVES | {"Add"}:

@@ -29,7 +29,7 @@ FORM = "fused_fp32"
 
 
 def to_fp16(model: onnx.ModelProto, name: str, form: str = "") -> onnx.ModelProto:
-    """The graph ``name`` of a bundle in FP16; inputs and outputs keep name, shape and dtype.
+    """Return the graph ``name`` of a bundle in FP16; inputs and outputs keep name, shape and dtype.
 
     ``model``: FP32, with its weights loaded; not modified. ``form`` of its attention (`fp16.attention`), ""
     for `FORM`. Raises InputError naming a weight that is out of range of FP16, or an attention block that is
@@ -42,12 +42,12 @@ def to_fp16(model: onnx.ModelProto, name: str, form: str = "") -> onnx.ModelProt
 
 
 def load_graphs(bundle: Bundle) -> dict[str, onnx.ModelProto]:
-    """The graphs of a bundle that run on a GPU, as FP32 input of the conversion (`plain_graph`)."""
+    """Return the graphs of a bundle that run on a GPU, as FP32 input of the conversion (`plain_graph`)."""
     return {name: plain_graph(onnx.load(bundle.graphs[name].path)) for name in GRAPHS}
 
 
 def plain_graph(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The FP32 graph that a conversion starts from and is compared with.
+    """Return the FP32 graph that a conversion starts from and is compared with.
 
     A copy accepted by TensorRT's parser (`trt_ready`), in which weights stored as FP16 with a Cast are FP32
     weights and Casts from FP32 to FP32 are removed.
@@ -79,9 +79,9 @@ def plain_graph(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def in_groups(plain: onnx.ModelProto, form: str) -> onnx.ModelProto:
-    """The graph in which, for `FORM`, attentions of one wide head have `GROUPS` heads with the same keys and
-    values, each for a part of the queries: TensorRT then fuses them and no score is stored. They compute the
-    same."""
+    """Return the graph in which, for `FORM`, attentions of one wide head have `GROUPS` heads with the same
+    keys and values, each for a part of the queries: TensorRT then fuses them and no score is stored. They
+    compute the same."""
     if form != FORM:
         return plain
     model = onnx.ModelProto()
@@ -123,7 +123,8 @@ def in_groups(plain: onnx.ModelProto, form: str) -> onnx.ModelProto:
 
 
 def trt_ready(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy in which every ArgMax over a vector [n] works on [1,n]: TensorRT's parser requires two axes."""
+    """Return a copy in which every ArgMax over a vector [n] works on [1,n]: TensorRT's parser requires two
+    axes."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     graph = copy.graph
@@ -203,7 +204,7 @@ class _PrecisionAssignment:
         return self._model
 
     def _as(self, name: str, to: int) -> str:
-        """The name of this tensor in a type; adds its Cast or converted weight on first use."""
+        """Return the name of this tensor in a type; adds its Cast or converted weight on first use."""
         if name in self._weights:
             return self._weight(name, to)
         if self._types[name] == to:

@@ -78,7 +78,7 @@ _DROPPED_BITS = 13
 
 
 def round_to_tf32(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The nearest TF32 values, ties to even, as float32; infinities stay, NaN becomes a NaN."""
+    """Return the nearest TF32 values, ties to even, as float32; infinities stay, NaN becomes a NaN."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
     last_kept = (bits >> _DROPPED_BITS) & 1
     rounded = (bits + (np.uint32((1 << (_DROPPED_BITS - 1)) - 1) + last_kept)) & ~np.uint32(

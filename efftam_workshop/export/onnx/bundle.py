@@ -106,7 +106,7 @@ def _require_replaceable(out: Path) -> None:
 
 @contextmanager
 def _replacing(out: Path) -> Iterator[Path]:
-    """A temporary folder beside ``out``, which it replaces when the block succeeds."""
+    """Yield a temporary folder beside ``out``, which it replaces when the block succeeds."""
     out = out.absolute()
     out.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-", suffix=".partial", dir=out.parent))
@@ -140,6 +140,7 @@ def write_manifest(folder: Path, spec: NetworkSpec, graphs: Mapping[str, Path], 
         "family": spec.family,
         "image": {"side": spec.side, "mean": list(spec.image_mean), "std": list(spec.image_std)},
         "protocol": {name: getattr(spec, name) for name in PROTOCOL},
+        **({} if spec.box_head is None else {"box_head": asdict(spec.box_head)}),
         "graphs": {name: _graph_entry(path) for name, path in graphs.items()},
         "files": {path.name: {"sha256": file_sha256(path), "bytes": path.stat().st_size} for path in files},
         "source": asdict(source),

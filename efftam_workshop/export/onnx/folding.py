@@ -30,7 +30,7 @@ def fold_constants(model: onnx.ModelProto) -> None:
 
 
 def constants(graph: onnx.GraphProto) -> Arrays:
-    """The values of the graph's Constant nodes by tensor name."""
+    """Return the values of the graph's Constant nodes by tensor name."""
     return {
         node.output[0]: numpy_helper.to_array(node.attribute[0].t)
         for node in graph.node
@@ -55,7 +55,7 @@ def _fold_once(model: onnx.ModelProto) -> bool:
 
 
 def constant_node(name: str, value: Array) -> onnx.NodeProto:
-    """A Constant node with this output."""
+    """Return a Constant node with this output."""
     return onnx.helper.make_node(
         "Constant", [], [name], value=numpy_helper.from_array(np.asarray(value), name)
     )
@@ -81,7 +81,7 @@ def _value(
 
 
 def evaluated(model: onnx.ModelProto, node: onnx.NodeProto, feeds: Arrays) -> Array:
-    """The result of a node of the model for these inputs."""
+    """Return the result of a node of the model for these inputs."""
     inputs = [
         onnx.helper.make_tensor_value_info(k, onnx.helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
         for k, v in feeds.items()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from efftam_ros.runtime.bundle import DYNAMIC, INTEGERS, OPTIONAL, REQUIRED, Shape, Shapes
-from efftam_workshop.model.common.layers import boxes_and_areas
+from efftam_workshop.model.common.layers import boxes_and_areas, boxes_at_levels
 from efftam_workshop.model.common.network import Network, NetworkSpec
 
 Tensors = dict[str, Tensor]
@@ -45,7 +45,7 @@ class ExportGraph:
 
 
 def build_graphs(network: Network) -> Iterator[ExportGraph]:
-    """The graphs of ``network`` in the order of a frame."""
+    """Yield the graphs of ``network`` in the order of a frame."""
     sizes, rows = _sizes(network), torch.arange(network.spec.temporal_rows)
     functions: dict[str, Function] = {
         "image_encoder": lambda network, given: network.encode_image(**given),
@@ -75,8 +75,13 @@ def key_count(spec: NetworkSpec) -> int:
 def _decode(network: Network, given: Tensors) -> Mapping[str, Tensor]:
     decoded = network.decode(given.pop("conditioned"), given.pop("sparse"), given.pop("dense"), given)
     side = network.spec.low_side
-    boxes, areas = boxes_and_areas(decoded["masks"].reshape(CANDIDATES, side, side))
-    return {**decoded, "boxes": boxes, "areas": areas}
+    logits = decoded["masks"].reshape(CANDIDATES, side, side)
+    boxes, areas = boxes_and_areas(logits)
+    found = {**decoded, "boxes": boxes, "areas": areas}
+    if network.spec.box_head is not None:
+        levels = boxes_at_levels(logits.amax(dim=1), logits.amax(dim=2))
+        found |= {"boxes": levels[:, 1], "levels": levels[:, ::2]}
+    return found
 
 
 def _encode_memory(network: Network, given: Tensors) -> Mapping[str, Tensor]:
@@ -93,13 +98,16 @@ def _called(function: Function, inputs: Shapes, outputs: Shapes) -> Callable[...
 
 def _tables(name: str, spec: NetworkSpec) -> Iterator[Shapes]:
     """Inputs and outputs of a graph of such a network, with the optional ones that it has."""
-    has = {skip for skip, _, _ in spec.skips} | ({"prompt_raster"} if spec.prompt_raster else set())
+    has = {skip for skip, _, _ in spec.skips}
+    has |= {"prompt_raster"} if spec.prompt_raster else set()
+    has |= {"levels"} if spec.box_head is not None else set()
     for required, optional in zip(REQUIRED[name], OPTIONAL.get(name, ({}, {})), strict=True):
         yield required | {key: shape for key, shape in optional.items() if key in has}
 
 
 def _sizes(network: Network) -> dict[str, int]:
-    """Of the axes that are not dynamic; "t", the number of prompt tokens, is among them in some families."""
+    """Return the sizes of the axes that are not dynamic; "t", the number of prompt tokens, is among them in
+    some families."""
     spec, grid = network.spec, network.spec.grid
     sizes = {"S": spec.side, "G": grid, "2G": 2 * grid, "4G": 4 * grid, "N": grid * grid, "C": spec.channels}
     sizes |= {"M": spec.memory_channels, "R": spec.temporal_rows, "K": key_count(spec)}

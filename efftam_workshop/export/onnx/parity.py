@@ -1,7 +1,7 @@
 """How far a bundle's graphs are from PyTorch, on seeded inputs graph by graph.
 
 Both sides get the same inputs for a graph. Boxes and areas are compared with PyTorch's for the graph's own
-masks: a logit next to zero may fall to either side, which moves an area by a whole pixel and says nothing
+masks: a logit next to zero may fall to either side, which moves an area by a whole pixel and is no evidence
 about the graph.
 """
 
@@ -24,12 +24,13 @@ from efftam_ros.runtime.verify import moving_disc, picture
 from efftam_workshop.agreement.compare import GraphDeviation, deviations, laid_out, prompt_inputs
 from efftam_workshop.agreement.runners import Arrays, CpuRunner, Runner
 from efftam_workshop.export.onnx.graphs import ExportGraph, build_graphs
-from efftam_workshop.model.common.layers import boxes_and_areas
+from efftam_workshop.model.common.layers import boxes_and_areas, boxes_at_levels
 from efftam_workshop.model.common.network import Network
 
 
 def network_runners(network: Network) -> dict[str, Runner]:
-    """A runner of PyTorch for every graph of the network's bundle; inputs that a graph lacks are ignored."""
+    """Return a runner of PyTorch for every graph of the network's bundle; inputs that a graph lacks are
+    ignored."""
     return {graph.name: _runner(network, graph) for graph in build_graphs(network)}
 
 
@@ -51,7 +52,7 @@ class ParityError(InputError):
 
 
 def compare_with_network(bundle: Bundle, network: Network) -> list[GraphDeviation]:
-    """Every graph of ``bundle`` on the CPU against ``network``: the worst case of every output."""
+    """Return every graph of ``bundle`` on the CPU against ``network``: the worst case of every output."""
     reference = network_runners(network)
     candidate: dict[str, Runner] = {name: CpuRunner(graph.path) for name, graph in bundle.graphs.items()}
     worst: dict[tuple[str, str], GraphDeviation] = {}
@@ -104,8 +105,11 @@ class _Comparison:
         got = self._candidate[graph]({name: inputs[name] for name in self._bundle.graphs[graph].inputs})
         wanted = self._reference[graph](inputs) if expected is None else expected
         if graph == "mask_decoder":
-            boxes, areas = boxes_and_areas(torch.from_numpy(got["masks"][0]))
+            logits = torch.from_numpy(got["masks"][0])
+            boxes, areas = boxes_and_areas(logits)
             wanted = wanted | {"boxes": boxes.numpy(), "areas": areas.numpy()}
+            levels = boxes_at_levels(logits.amax(dim=1), logits.amax(dim=2))
+            wanted |= {"levels": levels[:, ::2].numpy()}
         return deviations(graph, wanted, got, case)
 
     def _memory_encoder(self, features: NDArray[np.float32], decoded: Arrays) -> Iterator[GraphDeviation]:
@@ -122,7 +126,7 @@ class _Comparison:
             yield from self._compare("memory_encoder", case, inputs)
 
     def _memory_attention(self, features: NDArray[np.float32]) -> Iterator[GraphDeviation]:
-        """The dynamic and the fixed form against the network's dynamic form."""
+        """Yield the dynamic and the fixed form against the network's dynamic form."""
         layout = MemoryLayout.of(self._bundle)
         last = layout.rows - 1
         for rows, count in (([last], 1), ([last, 1, 0], 3), ([last, *range(last)], layout.pointers)):

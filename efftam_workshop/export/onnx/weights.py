@@ -24,7 +24,8 @@ _ALIGNMENT = 64
 
 
 def prepare(network: Network, weights: WeightType = "float32") -> Network:
-    """A copy of ``network`` with the weights of the bundle; graphs are traced from it and compared with it.
+    """Return a copy of ``network`` with the weights of the bundle; graphs are traced from it and compared
+    with it.
 
     Raises InputError when a weight is not finite or, for float16, out of range.
     """

@@ -39,7 +39,7 @@ class BuildCancelledError(RuntimeError):
 
 
 def timing_cache_path(folder: Path, library: Library, device: DeviceFacts, power_mode: str = "") -> Path:
-    """The timing cache of a board in one power mode and a TensorRT version, shared by builds."""
+    """Return the timing cache of a board in one power mode and a TensorRT version, shared by builds."""
     board = re.sub(r"[^0-9A-Za-z]+", "-", f"{device.board} {power_mode}").strip("-")
     return folder / f"timing-{board}-{library.dotted}.cache"
 
@@ -83,7 +83,8 @@ def build_engine(
 
 
 def allows_tf32(model: onnx.ModelProto) -> bool:
-    """Whether TF32 (FP32 products whose factors are rounded to 10 bits) changes no product of the graph."""
+    """Return whether TF32 (FP32 products whose factors are rounded to 10 bits) changes no product of the
+    graph."""
     return not inexact_products(model)
 
 

@@ -26,7 +26,7 @@ FP32, INT8 = "fp32", "int8"
 ALLOWED = ("fused_fp32", "unfused_fp32")
 """Forms of attention in FP16 (`fp16.attention`) that are built, the one expected to be fastest first; without
 all_fp16, which accumulates scores in FP16."""
-LEAST_GAIN = 0.08
+MIN_GAIN = 0.08
 """Share of the time of the fastest FP16 form that INT8 must save to be kept: it costs accuracy."""
 
 
@@ -49,7 +49,7 @@ class _Choice:
         return self.engines[0]
 
     def report(self, agreement: GraphAgreement) -> dict[str, Any]:
-        """The report stored beside the engine, as JSON values."""
+        """Return the report stored beside the engine, as JSON values."""
         record = {key: value for key, value in asdict(self.engine).items() if key != "plan"}
         record["times_ms"] = self.times_ms
         record["rejected"] = self.rejected
@@ -68,16 +68,16 @@ class EngineBuilder:
         engines: EngineSet,
         cuda: Cuda,
         stream: Stream,
-        say: Callable[[str], None],
+        report: Callable[[str], None],
         progress: Progress = lambda phase, step, steps: True,
         clip: CalibrationClip | None = None,
     ) -> None:
-        """``say`` gets a line for each step and each rejected form; ``clip``: what INT8 is calibrated with.
-        Raises InputError: INT8 without a clip."""
+        """``report`` gets a line for each step and each rejected form; ``clip``: what INT8 is calibrated
+        with. Raises InputError: INT8 without a clip."""
         if engines.precision == INT8 and clip is None:
             raise InputError("INT8 engines need a calibration clip; give one")
         self._engines, self._cuda, self._stream = engines, cuda, stream
-        self._say, self._progress, self._clip = say, progress, clip
+        self._report, self._progress, self._clip = report, progress, clip
         self._models: dict[str, onnx.ModelProto] = {}
         self._samples: dict[str, list[Arrays]] = {}
 
@@ -88,18 +88,18 @@ class EngineBuilder:
         naming the module and its worst output; nothing is stored then. Raises InputError when the folder
         can't be written.
         """
-        self._engines.load_or_build(self._build_all, self._say, force)
+        self._engines.load_or_build(self._build_all, self._report, force)
         reports = {name: self._engines.report(name) for name in GRAPHS}
         return {name: report for name, report in reports.items() if report is not None}
 
     def _build_all(self) -> dict[str, tuple[bytes, dict[str, Any]]]:
         bundle = self._engines.bundle
-        self._say(f"{bundle.spec.name}: computing the reference on the CPU")
+        self._report(f"{bundle.spec.name}: computing the reference on the CPU")
         self._models = load_graphs(bundle)
         reference = GraphReference(bundle)
         if self._engines.precision == INT8 and self._clip is not None:
             modules = [name for name in INT8_MODULES if quantizable(self._models[name])]
-            self._say(f"calibrating {', '.join(modules)} on {self._clip.name}")
+            self._report(f"calibrating {', '.join(modules)} on {self._clip.name}")
             self._samples = recorded_inputs(bundle, reference.runners, self._clip, modules)
         trials = EngineTrials(self._engines, self._cuda, self._stream, self._progress, reference)
         choices = {name: self._choose(name, trials) for name in GRAPHS}
@@ -123,20 +123,20 @@ class EngineBuilder:
         return choice
 
     def _try_int8(self, name: str, choice: _Choice, trials: EngineTrials) -> None:
-        """Put INT8 first where it agrees with the CPU and saves `LEAST_GAIN` against FP16."""
+        """Put INT8 first where it agrees with the CPU and saves `MIN_GAIN` against FP16."""
         fp16 = list(choice.engines)
         attention = fp16[0].form if fp16 else fp16_forms(self._models[name])[0]
         if not self._try(name, INT8, attention, choice, trials) or not fp16:
             return
         self._rank(choice, trials)
         fastest, times = fp16[0].form, choice.times_ms
-        if times and times[INT8] <= (1 - LEAST_GAIN) * times[fastest]:
+        if times and times[INT8] <= (1 - MIN_GAIN) * times[fastest]:
             return
         choice.engines = fp16
         reason = "not timed"
         if times:
             reason = f"{times[INT8]:.3f} ms against {times[fastest]:.3f} ms of {fastest}"
-        self._reject(name, choice, f"{INT8}: {reason}; it must save {LEAST_GAIN:.0%} of the time")
+        self._reject(name, choice, f"{INT8}: {reason}; it must save {MIN_GAIN:.0%} of the time")
 
     def _try(self, name: str, form: str, attention: str, choice: _Choice, trials: EngineTrials) -> bool:
         """Build a form and compare it with the CPU; adds it to the choice, or the reason why not."""
@@ -146,7 +146,7 @@ class EngineBuilder:
                 model = quantize(model, self._samples[name])
             if form != FP32:
                 model = to_fp16(model, name, attention)
-            self._say(f"building {name}, {form}")
+            self._report(f"building {name}, {form}")
             engine = trials.build(name, form, attention, model)
             trials.check(engine, INT8_LIMITS if form == INT8 else STRICT)
         except (RefusedError, InputError) as refusal:
@@ -165,7 +165,7 @@ class EngineBuilder:
             times = trials.times_ms(choice.engines)
         except RefusedError as refusal:
             choice.times_ms = {}
-            self._say(f"{name}: the forms can't be timed ({refusal}); {choice.engine.form} is kept")
+            self._report(f"{name}: the forms can't be timed ({refusal}); {choice.engine.form} is kept")
             return
         choice.times_ms = {form: round(ms, 4) for form, ms in times.items()}
         choice.engines.sort(key=lambda engine: choice.times_ms[engine.form])
@@ -174,7 +174,7 @@ class EngineBuilder:
             f"{one.form} {times[one.form]:.3f} ms ({times[one.form] / times[fastest]:.2f} times)"
             for one in choice.engines[1:]
         ]
-        self._say(f"{name}: {fastest} takes {times[fastest]:.3f} ms, {', '.join(others)}")
+        self._report(f"{name}: {fastest} takes {times[fastest]:.3f} ms, {', '.join(others)}")
 
     def _fall_back(self, name: str, choice: _Choice, trials: EngineTrials) -> None:
         """Add the engine in FP32. Raises BackendError when it disagrees too."""
@@ -186,7 +186,7 @@ class EngineBuilder:
 
     def _reject(self, name: str, choice: _Choice, reason: str) -> None:
         choice.rejected.append(reason)
-        self._say(f"rejected {name}, {reason}")
+        self._report(f"rejected {name}, {reason}")
 
     def _compare_together(self, choices: dict[str, _Choice], trials: EngineTrials) -> GraphAgreement:
         """Compare all modules over a chained clip; while they disagree, the worst one gets its next form."""

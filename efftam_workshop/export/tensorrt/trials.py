@@ -63,7 +63,7 @@ class EngineTrials:
         self._progress, self.reference = progress, reference
 
     def build(self, name: str, form: str, attention: str, model: onnx.ModelProto) -> BuiltEngine:
-        """The engine of a module's graph. Raises RefusedError when TensorRT can't build or load it."""
+        """Return the engine of a module's graph. Raises RefusedError when TensorRT can't build or load it."""
         engines = self._engines
         begin = time.monotonic()
         try:
@@ -162,7 +162,8 @@ class EngineTrials:
 
 
 def _refused(error: Exception) -> RefusedError:
-    """The reason of an error of one form; a lost device is raised as it is, since no other form can run."""
+    """Return the reason of an error of one form; a lost device is raised as it is, since no other form can
+    run."""
     if isinstance(error, DeviceLostError):
         raise error
     return RefusedError(error.reason if isinstance(error, BackendError) else one_line(error))

@@ -42,8 +42,8 @@ class MLP(nn.Module):
 def dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, head_size: int, bias: Tensor | None = None
 ) -> Tensor:
-    """softmax(q k^T / sqrt(head size) + bias) v over [B, heads, tokens, head size]; ``bias`` broadcasts to
-    the logits.
+    """Compute softmax(q k^T / sqrt(head size) + bias) v over [B, heads, tokens, head size]; ``bias``
+    broadcasts to the logits.
 
     The query is scaled before the product, because unscaled logits would overflow in FP16. In export the two
     products and the softmax are separate operators (the exporter of the fused operator would also scale the
@@ -138,14 +138,47 @@ def boxes_and_areas(logits: Tensor) -> tuple[Tensor, Tensor]:
     of a mask that touches the border lies on the border. An empty mask gives zeros. NaN or infinite logits
     give a NaN area, so that a broken network is not mistaken for an empty mask.
     """
-    crossings = _crossings(torch.cat([logits.amax(dim=1), logits.amax(dim=2)]))
-    boxes = torch.cat(crossings).reshape(4, -1).transpose(0, 1)
+    edges = _outermost(*_crossings(torch.cat([logits.amax(dim=1), logits.amax(dim=2)])))
+    boxes = torch.cat(edges).reshape(4, -1).transpose(0, 1)
     pixels = torch.where(logits > 0, STRIDE**2, 0.0) + logits * 0.0
     return boxes, pixels.sum(dim=(1, 2))
 
 
+def boxes_at_levels(columns: Tensor, rows: Tensor) -> Tensor:
+    """Maximum logits [K,n] of each column and row -> boxes [K,3,4] left, top, right, bottom in network px.
+
+    The second box of a mask is that of `boxes_and_areas`. The first lies around it, where the maxima next
+    cross -1, and the third within it, where they next cross 1 (or half of the largest logit, where that is
+    less). An empty mask gives zeros.
+    """
+    maxima = torch.cat([columns, rows])
+    inner_level = (maxima.amax(dim=1, keepdim=True) / 2).clamp(max=1.0)
+    places, crosses = _crossings(torch.cat([maxima + 1.0, maxima, maxima - inner_level]))
+    (outer, zero, inner), (is_outer, is_zero, is_inner) = places.chunk(3), crosses.chunk(3)
+    first, last = _outermost(zero, is_zero)
+    before, behind = first[:, None], last[:, None]
+    edges = [
+        torch.where(is_outer & (outer <= before), outer, -float("inf")).amax(dim=1),
+        torch.where(is_outer & (outer >= behind), outer, float("inf")).amin(dim=1),
+        first,
+        last,
+        torch.where(is_inner & (inner >= before), inner, float("inf")).amin(dim=1),
+        torch.where(is_inner & (inner <= behind), inner, -float("inf")).amax(dim=1),
+    ]
+    boxes = torch.cat(edges).reshape(3, 4, -1).permute(2, 0, 1)
+    return torch.where(columns.amax(dim=1)[:, None, None] > 0, boxes, 0.0)
+
+
+def _outermost(places: Tensor, crosses: Tensor) -> tuple[Tensor, Tensor]:
+    """The first and the last of the places [k,n+1] at which ``crosses`` is true; zeros where none is."""
+    first = torch.where(crosses, places, float("inf")).amin(dim=1)
+    last = torch.where(crosses, places, 0.0).amax(dim=1)
+    return torch.minimum(first, last), last
+
+
 def _crossings(profile: Tensor) -> tuple[Tensor, Tensor]:
-    """First and last zero crossing of each profile [k,n] in network px, zeros where nothing is positive."""
+    """Between any two pixels of each profile [k,n], and at its ends, where the line between them is zero, in
+    network px, and whether it is zero there, [k,n+1] each."""
     padded = F.pad(profile, (1, 1), value=-1.0)
     a, b = padded[:, :-1], padded[:, 1:]
     # Between two pixel centres lies one pixel; between border and first or last pixel centre nothing, which
@@ -155,7 +188,4 @@ def _crossings(profile: Tensor) -> tuple[Tensor, Tensor]:
     start, length = start.clamp(min=0.0), torch.ones_like(start)
     start[-1], length[0], length[-1] = count, 0.0, 0.0
     place = start * STRIDE + length * STRIDE * (a / (a - b))
-    crosses = (a > 0) ^ (b > 0)
-    first = torch.where(crosses, place, float("inf")).amin(dim=1)
-    last = torch.where(crosses, place, 0.0).amax(dim=1)
-    return torch.minimum(first, last), last
+    return place, (a > 0) ^ (b > 0)

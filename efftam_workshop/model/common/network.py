@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from efftam_ros.core.types import BoxHead
+
 ABSENT_LOGIT = -1024.0
 """Mask logit of every pixel of a frame in which the target is absent."""
 
@@ -20,7 +22,8 @@ class NetworkSpec:
     """Constants of one configuration.
 
     Sides are in network px. ``skips``: name, channels and stride of each skip feature; ``window_factor``:
-    side of the training windows in target sizes; ``image_mean``, ``image_std``: normalisation of RGB in 0..1.
+    side of the training windows in target sizes; ``image_mean``, ``image_std``: normalisation of RGB in 0..1;
+    ``box_head``: see `PipelineSpec`.
     """
 
     name: str
@@ -40,6 +43,7 @@ class NetworkSpec:
     prompt_raster: bool = False
     image_mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
     image_std: tuple[float, float, float] = (0.229, 0.224, 0.225)
+    box_head: BoxHead | None = None
 
     @property
     def grid(self) -> int:
@@ -112,7 +116,7 @@ class Network(nn.Module):
     def encode_map(
         self, features: Tensor, logits: Tensor, is_prompted: Tensor, prompt_raster: Tensor | None
     ) -> Tensor:
-        """The memory map [1,N,M] of mask logits in which an absent target is already blanked."""
+        """Return the memory map [1,N,M] of mask logits in which an absent target is already blanked."""
 
     @property
     @abstractmethod

@@ -134,7 +134,7 @@ class CompactImageEncoder(nn.Module):
         return features, self.neck8(x8), self.neck4(x4)
 
     def trunk(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The last features at strides 4, 8, 16 and 32."""
+        """Return the last features at strides 4, 8, 16 and 32."""
         x = self.activation(self.stem(image))
         taken = []
         for index, stage in enumerate(self.stages):
@@ -156,7 +156,7 @@ def joined(*layers: nn.Linear) -> tuple[Tensor, Tensor]:
 
 
 def scaled(factor: float, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """A linear layer's result times ``factor``, as one Gemm."""
+    """Return a linear layer's result times ``factor``, as one Gemm."""
     return torch.addmm(bias, x, weight.t(), beta=factor, alpha=factor)
 
 
@@ -285,8 +285,8 @@ class CompactMemoryAttention(nn.Module):
     def _memories(
         self, maps: Tensor, rows: Tensor, pointers: Tensor, bias: Tensor | None
     ) -> Iterator[Memory]:
-        """What each layer attends to, projected for all layers at once: maps [B,T,N,M] with their positions,
-        and pointers [B,P,C], which have none and are some tokens each."""
+        """Yield what each layer attends to, projected for all layers at once: maps [B,T,N,M] with their
+        positions, and pointers [B,P,C], which have none and are some tokens each."""
         batch = batch_of(maps)
         crosses: list[Any] = [layer.cross_attention for layer in self.layers]
         first = crosses[0]
@@ -449,7 +449,7 @@ class CompactMaskDecoder(nn.Module):
         return masks, self.iou_head(of_iou.reshape(batch, -1)), presence, pointers
 
     def _kernels(self, tokens: Tensor) -> Tensor:
-        """The four hypernetworks' results for their tokens [B,4,C] -> [B,4,c]."""
+        """Return the four hypernetworks' results for their tokens [B,4,C] -> [B,4,c]."""
         networks: list[Any] = list(self.hypernetworks)
         x = tokens.unsqueeze(-1)
         for index in (0, 2):
@@ -459,8 +459,8 @@ class CompactMaskDecoder(nn.Module):
         return x.squeeze(-1)
 
     def opened(self, sparse: Tensor) -> Tensor:
-        """The decoder's tokens [B,9,C] with these of a prompt, and what they are after the first attention
-        among them, one after another: [B,18,C]. They depend on no image."""
+        """Return the decoder's tokens [B,9,C] with these of a prompt, and what they are after the first
+        attention among them, one after another: [B,18,C]. They depend on no image."""
         batch = batch_of(sparse)
         own = self.tokens if batch == 1 else self.tokens.expand(batch, -1, -1)
         tokens = torch.cat([own, sparse], 1)

@@ -89,7 +89,7 @@ class MemoryAttention(nn.Module):
         return conditioned.transpose(1, 2).reshape(1, self.channels, self.grid, self.grid)
 
     def _key_rotation(self, maps: Tensor, chunks: Tensor) -> Rotation:
-        """The grid's rotation once per map, then the identity for the tokens of the pointers."""
+        """Return the grid's rotation once per map, then the identity for the tokens of the pointers."""
         still = torch.zeros_like(chunks[:, :1]).expand(-1, self.channels // 2)
         size = (maps.shape[0], -1, -1)
         cosines = self.cosines.expand(size).reshape(-1, self.channels // 2)
@@ -177,7 +177,7 @@ class PooledKeys:
         return rows.reshape(-1, 2, channels).mean(dim=1)
 
     def merge(self, tokens: Tensor, pooled: Tensor) -> Tensor:
-        """The tokens attended to, in this class's order, of all tokens and the pooled ones."""
+        """Return the tokens attended to, in this class's order, of all tokens and the pooled ones."""
         unpooled = tokens[self.last_map : self.last_map + self.unpooled]
         return torch.cat([unpooled, pooled[: self.pooled], tokens[self.map_tokens :]])
 
@@ -189,7 +189,7 @@ class PooledKeys:
         return self.merge(keys, pooled)
 
     def bias(self, tokens: Tensor, key_bias: Tensor | None) -> Tensor | None:
-        """The bias of the logits [1,1,1,K]: the caller's and, for POOLED_1, ln 4 for pooled keys."""
+        """Return the bias of the logits [1,1,1,K]: the caller's and, for POOLED_1, ln 4 for pooled keys."""
         if self.pooling is Pooling.POOLED_2:
             return key_bias
         none = torch.zeros_like(tokens[:, :1])

@@ -43,11 +43,12 @@ class PromptEncoder(nn.Module):
         return torch.where((labels < 0)[..., None], token, place + token)
 
     def dense(self, mask_logits: Tensor) -> Tensor:
-        """A mask prompt [1,1,4G,4G] (logits, or the network's own reduction of a 0/1 mask) -> [1,C,G,G]."""
+        """Return a mask prompt [1,1,4G,4G] (logits, or the network's own reduction of a 0/1 mask) ->
+        [1,C,G,G]."""
         return self.mask_downscaling(mask_logits)
 
     def no_mask(self, grid: int) -> Tensor:
-        """The dense embedding without a mask prompt: [1,C,G,G]."""
+        """Return the dense embedding without a mask prompt: [1,C,G,G]."""
         return self.no_mask_embed.weight.reshape(1, -1, 1, 1).expand(-1, -1, grid, grid)
 
 
@@ -61,7 +62,7 @@ class GaussianPosition(nn.Module):
         self.register_buffer("positional_encoding_gaussian_matrix", torch.randn(2, frequencies))
 
     def dense(self, grid: int) -> Tensor:
-        """The code of every cell centre of a grid: [1,C,G,G]."""
+        """Return the code of every cell centre of a grid: [1,C,G,G]."""
         centre = (torch.arange(grid, dtype=torch.float32) + 0.5) / grid
         y, x = torch.meshgrid(centre, centre, indexing="ij")
         table = fourier_features(

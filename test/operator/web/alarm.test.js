@@ -24,13 +24,13 @@ function after(...steps) {
   assert.deepEqual(tones, [660, 880]); // a sample
   tones = [];
   steps.forEach((step, i) => {
-    const [word, selection] = step.split(" ");
-    alarm.see(word, selection && { id: 0, selection: Number(selection) }, i, 1000 * i);
+    const [state, selection] = step.split(" ");
+    alarm.see(state, selection && { id: 0, selection: Number(selection) }, i, 1000 * i);
   });
   const heard = tones.length / 2;
   tones = [];
-  const { word, text = "", seconds } = alarm.banner(1000 * (steps.length - 1)) ?? {};
-  return [word, word === "LOST" ? seconds : text.split(";")[0], heard];
+  const { title, text = "", seconds } = alarm.banner(1000 * (steps.length - 1)) ?? {};
+  return [title, title === "LOST" ? seconds : text.split(";")[0], heard];
 }
 
 test("a loss is said while it lasts, a return of what was lost for five seconds", () => {

@@ -4,9 +4,9 @@ async () => {
     const { showBanners, showNotices } = await import("/static/notices.js");
     const $ = (id) => document.getElementById(id), found = new Set();
     const main = document.querySelector("main");
-    const cause = { id: "tracker", word: "TRACKER SILENT", text: "images arrive, no answer from the tracker", seconds: 12 };
-    const gimbal = { word: "AUTOPILOT SILENT", text: "the gimbal does not follow", seconds: 12 };
-    const lost = { word: "LOST", text: "searching; tapping or drawing it starts anew", seconds: 12 };
+    const cause = { id: "tracker", title: "TRACKER SILENT", text: "images arrive, no answer from the tracker", seconds: 12 };
+    const gimbal = { title: "AUTOPILOT SILENT", text: "the gimbal does not follow", seconds: 12 };
+    const lost = { title: "LOST", text: "searching; tapping or drawing it starts anew", seconds: 12 };
     const all = { replaces: true, turns: true, mayReplace: true, mayAdd: true, addTurns: false };
     const questions = [
         null,

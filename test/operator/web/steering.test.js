@@ -67,7 +67,7 @@ test("what is offered and said is of the last word, the link and who is in contr
 
 test("a fault's seconds count from the last message of who is silent, and none is left of it once it has ended", () => {
   const used = panel(ON), fault = () => used.made.fault(nowMs);
-  for (const [change, word, startS] of [
+  for (const [change, title, startS] of [
     [{ silent: "bridge", silent_s: 1.6 }, "BRIDGE SILENT", 1.6],
     [{ silent: "autopilot", silent_s: 0.5, phase: "holding" }, "AUTOPILOT SILENT", 0.5],
     [{ silent: "gimbal", silent_s: 0.7 }, "GIMBAL SILENT", 0.7],
@@ -78,7 +78,7 @@ test("a fault's seconds count from the last message of who is silent, and none i
     used.made.update(ON);
     assert.equal(fault(), null);
     used.made.update({ ...ON, ...change });
-    assert.deepEqual([fault().word, fault().seconds], [word, startS]);
+    assert.deepEqual([fault().title, fault().seconds], [title, startS]);
     used.pass(3000);
     assert.equal(fault().seconds, startS + 3);
   }
@@ -90,8 +90,8 @@ test("who is silent between controller and gimbal is a fault also while steering
   const texts = [];
   for (const silent of ["bridge", "autopilot", "gimbal"]) {
     for (const state of [ON, OFF]) {
-      const { word, text } = panel({ ...state, silent, silent_s: 2 }).made.fault(nowMs);
-      assert.equal(word, `${silent.toUpperCase()} SILENT`);
+      const { title, text } = panel({ ...state, silent, silent_s: 2 }).made.fault(nowMs);
+      assert.equal(title, `${silent.toUpperCase()} SILENT`);
       texts.push(text);
     }
   }
@@ -115,7 +115,7 @@ test("a gimbal that another has taken is an alarm with what to do, and no fault 
   const used = panel(ON);
   assert.equal(used.made.lostControl, null);
   used.made.update({ ...OFF, phase: "control lost", reason: "the pilot's stick moved it" });
-  assert.equal(used.made.lostControl.word, "GIMBAL CONTROL LOST");
+  assert.equal(used.made.lostControl.title, "GIMBAL CONTROL LOST");
   assert.match(used.made.lostControl.text, /^the pilot's stick moved it; press Steer/);
   assert.equal(of("steering").dataset.state, "fault");
   assert.equal(used.made.fault(nowMs), null);
@@ -139,7 +139,7 @@ test("a stop that is not confirmed is a fault until it is, and before whatever e
   for (const more of [{}, { silent: "bridge", silent_s: 4 }, { controller: "gone", enabled: true }]) {
     assert.ok(used.made.update({ ...doubt, ...more }) || more.silent);
     used.pass(60_000);
-    assert.deepEqual(fault(), { word: "STOP NOT CONFIRMED", text: doubt.stop_reason, seconds: null });
+    assert.deepEqual(fault(), { title: "STOP NOT CONFIRMED", text: doubt.stop_reason, seconds: null });
   }
   used.made.update({ ...OFF, stop: "stopped" });
   assert.equal(fault(), null);

@@ -283,7 +283,7 @@ OLD = b'fake engine\n{"version": "9.0"}\n'
         *((plan, {}, "can't load the engine of mask_decoder (") for plan in (b"", b"not an engine", OLD)),
         ("memory_encoder", {}, "the engine of mask_decoder has inputs binarize, "),
         *(
-            ("mask_decoder", {name: tensor}, f"; the bundle says {tensor}; build")
+            ("mask_decoder", {name: tensor}, f"; the bundle declares {tensor}; build")
             for name, tensor in (
                 ("sparse", Tensor("float32", (1, 4, 128))),
                 ("sparse", Tensor("float16", (1, 3, 128))),

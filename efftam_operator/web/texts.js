@@ -1,4 +1,4 @@
-// What is known of a target, in plain words. No DOM.
+// What is known of a target, as text. No DOM.
 
 import { speedOf } from "./targets.js";
 
@@ -8,12 +8,12 @@ export const confidenceOf = ({ presence }) => presence;
 const BARS = 5;
 const LEAST = [[0.8, "sure"], [0.5, "fairly sure"], [0, "not sure"]];
 
-/** {bars, word} of a confidence: 1 to 5 bars. */
+/** {bars, label} of a confidence: 1 to 5 bars. */
 export function confidenceShown(confidence) {
-  return { bars: Math.min(BARS, Math.max(1, Math.ceil(BARS * confidence))), word: LEAST.find(([least]) => confidence >= least)?.[1] ?? "not sure" };
+  return { bars: Math.min(BARS, Math.max(1, Math.ceil(BARS * confidence))), label: LEAST.find(([least]) => confidence >= least)?.[1] ?? "not sure" };
 }
 
-/** A time span as a person says it. */
+/** A time span as text. */
 export function spanOf(seconds) {
   if (seconds < 10) return `${seconds.toFixed(1)} s`;
   return seconds < 100 ? `${Math.floor(seconds)} s` : `${Math.floor(seconds / 60)} min`;
@@ -24,11 +24,11 @@ export function lineOf(target, unseenS) {
   const speed = speedOf(target);
   if (target.state === "LOST") return unseenS === null ? "lost; searching" : `lost ${spanOf(unseenS)} ago; searching`;
   if (target.state === "COASTING") return `${unseenS === null ? "not seen" : `not seen for ${spanOf(unseenS)}`}; the box is predicted`;
-  const words = target.state === "ACQUIRING" ? ["selected; confirming"] : [];
-  if (target.reason) words.push(target.reason);
-  else if (target.state === "TRACKING" && confidenceOf(target) !== null) words.push(confidenceShown(confidenceOf(target)).word);
-  if (target.state === "TRACKING" && speed !== null && !target.reason) words.push(speed < 1 ? "stands still" : `${Math.round(speed)}\u00a0px/s`);
-  return words.join(" · ");
+  const parts = target.state === "ACQUIRING" ? ["selected; confirming"] : [];
+  if (target.reason) parts.push(target.reason);
+  else if (target.state === "TRACKING" && confidenceOf(target) !== null) parts.push(confidenceShown(confidenceOf(target)).label);
+  if (target.state === "TRACKING" && speed !== null && !target.reason) parts.push(speed < 1 ? "stands still" : `${Math.round(speed)}\u00a0px/s`);
+  return parts.join(" · ");
 }
 
 /** The developer's numbers as [name, text]. */
