@@ -158,7 +158,7 @@ def bbox_fields(track: Track, about: About) -> dict[str, Any]:
         "image_width": int(width),
         "image_height": int(height),
     }
-    if track.reason and fields["valid"]:  # an answer that may be used can still have a reason, such as a weak selection
+    if track.reason and fields["valid"]:  # such as a weak selection
         more |= reason_fields(track.reason)
     return fields | _box_fields(track.box) | scores | more
 
