@@ -288,8 +288,8 @@ class PipelineSpec:
         recent_maps: Number of recent frames, besides the prompt, that the network was trained to attend to.
         default_view: "auto", "full" or "window".
         window_factor: Side of the window in target sizes.
-        box_head: How the published box is placed; None: it is the mask's, or made larger as the drawn box
-            says (`policies.drawn_box`).
+        box_head: How the published box is placed; None: it is the mask's, or enlarged to fit the drawn
+            box (`policies.drawn_box`).
     """
 
     name: str

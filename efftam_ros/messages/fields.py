@@ -158,7 +158,7 @@ def bbox_fields(track: Track, about: About) -> dict[str, Any]:
         "image_width": int(width),
         "image_height": int(height),
     }
-    if fields["valid"]:  # an answer that may be used can still have a reason, such as a weak selection
+    if track.reason and fields["valid"]:  # such as a weak selection
         more |= reason_fields(track.reason)
     return fields | _box_fields(track.box) | scores | more
 
@@ -225,7 +225,8 @@ def _answer_fields(track: Track, about: About) -> dict[str, Any]:
         "target_id": about.target_id,
         "selection": about.selection,
         "state": int(track.state),
-        **reason_fields(reason),
+        "reason": str(reason),
+        "reason_code": int(reason.code),
         "valid": not reason,
         "measured": track.measured,
         "presence": float(track.presence),

@@ -477,7 +477,7 @@ REGION = SimpleNamespace(x_offset=300, y_offset=60, width=400, height=200)
         ({"k": k(cx=0.0, cy=0.0)}, r"principal point \(0, 0\) px in an image of 640 x 480"),
         ({"k": k(cx=700.0)}, r"principal point \(700, 239\.5\)"),
         ({"k": k(fx=1.0)}, r"focal length 1 px for a side of 640 px, a field of view of 179\.\d degrees"),
-        ({"k": k(fx=1e5)}, r"field of view of 0\.\d degrees; 1 to 170"),
+        ({"k": k(fx=1e5)}, r"field of view of 0\.\d degrees; give 1 to 170"),
     ],
 )
 def test_a_camera_info_that_can_not_be_is_refused_with_its_numbers(changes, words):
