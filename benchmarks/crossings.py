@@ -43,11 +43,11 @@ from efftam_workshop.eval.command import Group, OwnTracker, one_pass
 from efftam_workshop.eval.metrics import Identities, identities
 from efftam_workshop.eval.sequences import Sequence, find_sequences, mask_box
 
-MOST_FRAMES = 60
+MAX_FRAMES = 60
 SMOOTHED = 15  # images over which the first object's place and size are averaged
 APART = 1.3  # distance of the centres in the first and last image, in half the sum of the sizes
 LAG = 7  # images between an object and its copy
-LEAST_SHOWN = 0.1  # of an object's pixels, from which it has a true box
+MIN_SHOWN = 0.1  # of an object's pixels, from which it has a true box
 EDGE_BLUR = 0.7  # px; hard edges would tell a drawn object from the image
 ANGLES = (0, 180, 15, 195, -15, 165, 30, 210, -30, 150)  # of the drawn object's path, degrees; best first
 ENOUGH_SHOWN = 0.9  # of it, at both ends of its way
@@ -181,9 +181,9 @@ class Cutout(NamedTuple):
 
 
 def cutouts(sequence: Sequence) -> list[Cutout]:
-    """The object in its first `MOST_FRAMES` images, without those that do not show it."""
+    """The object in its first `MAX_FRAMES` images, without those that do not show it."""
     mask, found = _mask_of(sequence), []
-    for frame in islice(sequence.frames(), MOST_FRAMES):
+    for frame in islice(sequence.frames(), MAX_FRAMES):
         solid = mask(frame.index)
         if solid.any():
             x, y, w, h = map(int, mask_box(solid))
@@ -202,7 +202,7 @@ class Passer:
         self._parts = cutouts(other)
         shapes = np.array([[0, 0, *one.alpha.shape[::-1]] for one in self._parts], np.float64)
         self._sizes = np.hypot(*_smoothed(shapes)[1].T)
-        self._places, self._sides = _smoothed(base.boxes[:MOST_FRAMES])
+        self._places, self._sides = _smoothed(base.boxes[:MAX_FRAMES])
         width, height = next(base.frames()).size
 
         def shown(angle: int) -> float:
@@ -217,7 +217,7 @@ class Passer:
     def frames(self) -> Iterator[tuple[VideoFrame, list[Mask], list[Mask]]]:
         """The images, what is seen of both objects, and the whole of each."""
         mask = _mask_of(self._base)
-        for frame in islice(self._base.frames(), MOST_FRAMES):
+        for frame in islice(self._base.frames(), MAX_FRAMES):
             bgr, alpha = self._drawn(frame.index, self._angle, frame.size)
             own, whole = mask(frame.index), alpha > 0.5
             if not self._is_in_front:
@@ -252,10 +252,10 @@ class Passer:
 def crossing_of(base: Sequence, other: Sequence, is_in_front: bool) -> Crossing:
     """The object of ``other`` drawn into ``base``. Raises InputError when one has no masks."""
     passer = Passer(base, other, is_in_front)
-    boxes = np.full((2, min(MOST_FRAMES, len(base)), 4), np.nan)
+    boxes = np.full((2, min(MAX_FRAMES, len(base)), 4), np.nan)
     for frame, seen, whole in passer.frames():
         for target in range(2):
-            if seen[target].sum() >= max(1.0, LEAST_SHOWN * whole[target].sum()):
+            if seen[target].sum() >= max(1.0, MIN_SHOWN * whole[target].sum()):
                 boxes[target, frame.index] = mask_box(seen[target])
     what = "twin" if base is other else other.name
     name = f"{base.name} {what} {'in front' if is_in_front else 'behind'}"

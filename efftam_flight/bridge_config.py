@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from efftam_ros.core.config import SHARE, CheckedSettings, setting
 from efftam_ros.core.errors import InputError, shown
 
-MOST_LINKS = 8
-MOST_NAME_BYTES = 32
+MAX_LINKS = 8
+MAX_NAME_BYTES = 32
 # MAVLink's components of gimbal devices, in the order of the mounts that they are.
 GIMBAL_COMPONENTS = (154, 171, 172, 173, 174, 175)
 # 0: the first; 1 to 6: a number of the manager's own; else a component.
@@ -132,15 +132,15 @@ class BridgeConfig(CheckedSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= len(self.addresses) <= MOST_LINKS:
+        if not 1 <= len(self.addresses) <= MAX_LINKS:
             raise InputError(
-                f"links names {len(self.addresses)} addresses; give 1 to {MOST_LINKS}, such as"
+                f"links names {len(self.addresses)} addresses; give 1 to {MAX_LINKS}, such as"
                 " udpout:127.0.0.1:14550"
             )
         for name, text in (("vendor", self.vendor), ("model", self.model)):
-            if not 0 < len(text.encode()) <= MOST_NAME_BYTES:
+            if not 0 < len(text.encode()) <= MAX_NAME_BYTES:
                 raise InputError(
-                    f"{name} is {shown(text)}; 1 to {MOST_NAME_BYTES} bytes fit, by which stations name the"
+                    f"{name} is {shown(text)}; 1 to {MAX_NAME_BYTES} bytes fit, by which stations name the"
                     " camera"
                 )
         if self.gimbal_device_id not in GIMBAL_DEVICE_IDS:

@@ -13,7 +13,7 @@ from efftam_flight.values import NS
 FIRST_RATE_SPREAD = 0.5
 # From this rate on a target turns as freely as configured, rad/s; a slower one less, down to this share of
 # the density: else the noise of its bearings is most of its rate, and the gimbal shivers.
-FREE_RATE, LEAST_SHARE = math.radians(6.0), 0.03
+FREE_RATE, MIN_SHARE = math.radians(6.0), 0.03
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class _Axis:
     def step(self, dt: float, density: float, measured: float, variance: float) -> None:
         """Return the transition and the process noise of a step. ``density``: of the acceleration of a fast
         target, (rad/s^2)^2/Hz."""
-        density *= min(max((self.rate / FREE_RATE) ** 2, LEAST_SHARE), 1.0)
+        density *= min(max((self.rate / FREE_RATE) ** 2, MIN_SHARE), 1.0)
         angle = self.angle + self.rate * dt
         aa = self._aa + dt * (2 * self._ar + dt * self._rr) + density * dt**3 / 3
         ar = self._ar + dt * self._rr + density * dt**2 / 2

@@ -109,7 +109,7 @@ class Commands:
             self._vacant_since_s = None
             if self._settings.on_operator_lost == "clear":
                 self._disarm(None)
-                self._feed.clear(wire.LARGEST_TARGET, lambda answer: None)
+                self._feed.clear(wire.MAX_TARGET, lambda answer: None)
 
     def carry_out(self, viewer: Viewer, message: wire.Message) -> None:
         """Carry out a page's request; one that is not allowed is answered with the reason."""
@@ -156,7 +156,7 @@ class Commands:
     def _clear(self, viewer: Viewer, message: wire.Message) -> None:
         self._require_seat(viewer)
         steered = self._hub.steered_target
-        if steered is None or message.target_id in (wire.LARGEST_TARGET, steered):
+        if steered is None or message.target_id in (wire.MAX_TARGET, steered):
             self._disarm(viewer)
         self._feed.clear(message.target_id, self._reply(viewer, message.id))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 
-MOST_UNACKNOWLEDGED = 2
+MAX_UNACKNOWLEDGED = 2
 # A level is a JPEG quality and a width, px: quality is given up first, then size by half a step, both sides
 # by the square root of 2. A picture is never enlarged.
 LEVELS = (
@@ -58,7 +58,7 @@ class Pace:
 
     @property
     def is_ready(self) -> bool:
-        return len(self._under_way) < (1 if self.is_slow else MOST_UNACKNOWLEDGED)
+        return len(self._under_way) < (1 if self.is_slow else MAX_UNACKNOWLEDGED)
 
     @property
     def is_under_way(self) -> bool:

@@ -12,7 +12,7 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
 from efftam_ros.messages.reports import BoxReport, MotionReport
 
-MOST_TRACKS = 64
+MAX_TRACKS = 64
 # Box and motion of an image are published together; the box waits at most this long for a lost motion.
 MOTION_WAIT_S = 0.02
 # A target without a report for so long is gone.
@@ -20,7 +20,7 @@ FORGOTTEN_S = 5.0
 # A picture waits for its answer so long at most, and only while the tracker answers so quickly and answered
 # lately.
 LEVEL_S, ANSWERED_S = 0.15, 0.5
-MOST_WAITING_BYTES = 64 * 2**20
+MAX_WAITING_BYTES = 64 * 2**20
 
 
 class WaitingPictures:
@@ -46,7 +46,7 @@ class WaitingPictures:
         self._waiting.append((now_s, picture))
         self._arrived[picture.stamp_ns] = now_s
         _forget_oldest(self._arrived)
-        while len(self._waiting) > 1 and sum(p.nbytes for _, p in self._waiting) > MOST_WAITING_BYTES:
+        while len(self._waiting) > 1 and sum(p.nbytes for _, p in self._waiting) > MAX_WAITING_BYTES:
             self._waiting.popleft()
 
     def answered(self, stamp_ns: int, now_s: float) -> None:
@@ -168,5 +168,5 @@ class Tracks:
 
 
 def _forget_oldest(entries: OrderedDict[int, Any]) -> None:
-    while len(entries) > MOST_TRACKS:
+    while len(entries) > MAX_TRACKS:
         entries.popitem(last=False)

@@ -30,7 +30,7 @@ CONTENT_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascri
 HELLO_S = 5.0
 # Connections that are no page's: so many at most, and each must send a whole request within this time. They
 # take no page's place, and can't exhaust memory or files.
-MOST_STRANGERS, STRANGER_S = 128, 10.0
+MAX_STRANGERS, STRANGER_S = 128, 10.0
 # Of the server's own log lines one is kept in this time.
 LOG_S = 10.0
 # Longest wait for an unresponsive page when the server ends.
@@ -38,7 +38,7 @@ CLOSE_S = 1.0
 STATUS_S = 1.0
 # Pause before a task that failed is started again.
 RESTART_S = 0.1
-MOST_REFUSED = 20
+MAX_REFUSED = 20
 # Close codes of the page's own range.
 CLOSED_OVER = 4000
 CLOSED_REFUSED, CLOSED_MESSAGES, CLOSED_FULL, CLOSED_LATE = 4401, 4400, 4429, 4408
@@ -255,7 +255,7 @@ class OperatorServer:
             if now_s - asked_s > 1.0 and connection.transport is None:
                 del self._strangers[connection]  # the connection has ended
         open_ = [c for c in self._strangers if c.transport is not None]
-        while open_ and len(self._strangers) > MOST_STRANGERS:
+        while open_ and len(self._strangers) > MAX_STRANGERS:
             addresses = [c.transport.get_extra_info("peername", ("",))[0] for c in open_]
             most = Counter(addresses).most_common(1)[0][0]
             connection = open_.pop(addresses.index(most))
@@ -339,7 +339,7 @@ class OperatorServer:
                     self._commands.answer(viewer, parsed.id, CommandAnswer(False, text))
             if refusal:
                 viewer.refused += 1
-                if viewer.refused >= MOST_REFUSED:
+                if viewer.refused >= MAX_REFUSED:
                     await _turn_away(viewer.socket, CLOSED_MESSAGES, refusal)
                     return
 

@@ -16,11 +16,11 @@ from efftam_operator.pace import Pace
 from efftam_operator.settings import Settings
 
 # A page that is this far behind with tracks gets only the newest, and those of the frames it gets.
-MOST_TRACKS_WAITING = 30
-MOST_ANSWERS_WAITING = 200
+MAX_TRACKS_WAITING = 30
+MAX_ANSWERS_WAITING = 200
 
 # Pictures that a page may be showing or drawing on; they are kept within this memory.
-MOST_RECENT, MOST_RECENT_BYTES = 8, 64 * 2**20
+MAX_RECENT, MAX_RECENT_BYTES = 8, 64 * 2**20
 # More than the clocks of two computers drift apart, s per s.
 DRIFT = 1e-3
 
@@ -79,10 +79,10 @@ class Viewer:
         self.wanted: Picture | None = None  # to be sent in its whole size
         self._joined_s: float | None = time.monotonic()
         self._is_fetching = False
-        self._recent: deque[Picture] = deque(maxlen=MOST_RECENT)
+        self._recent: deque[Picture] = deque(maxlen=MAX_RECENT)
         self._answers: deque[str] = deque()
-        self._tracks: deque[str] = deque(maxlen=MOST_TRACKS_WAITING)
-        self._tracks_sent: deque[str] = deque(maxlen=MOST_TRACKS_WAITING)
+        self._tracks: deque[str] = deque(maxlen=MAX_TRACKS_WAITING)
+        self._tracks_sent: deque[str] = deque(maxlen=MAX_TRACKS_WAITING)
         self._frames: deque[tuple[str | None, bytes]] = deque()
         self._waiting = asyncio.Event()
         self._closing = False
@@ -94,7 +94,7 @@ class Viewer:
 
     def send(self, message: dict[str, Any]) -> None:
         """Queue a message that must arrive; a page whose queue is full is disconnected."""
-        if len(self._answers) >= MOST_ANSWERS_WAITING:
+        if len(self._answers) >= MAX_ANSWERS_WAITING:
             self._closing = True
         else:
             self._answers.append(wire.dumps(message))
@@ -126,7 +126,7 @@ class Viewer:
         """Send a frame, after its image's track where there is one already; `can_take` was asked before."""
         self.pace.sent(seq, len(frame), whole_px, time.monotonic())
         self._recent.append(picture)
-        while sum(p.nbytes for p in self._recent) > MOST_RECENT_BYTES:
+        while sum(p.nbytes for p in self._recent) > MAX_RECENT_BYTES:
             self._recent.popleft()
         self._send(frame, track)
 

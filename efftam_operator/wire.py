@@ -35,13 +35,13 @@ HEADER = struct.Struct("<4sBBHHQQI")
 WHOLE_SEQ = 0
 MAGIC = b"EFTM"
 
-LARGEST_COORDINATE_PX = 65536.0
-MOST_POINTS = 16
+MAX_COORDINATE_PX = 65536.0
+MAX_POINTS = 16
 LONGEST_ID = 64
-LARGEST_STAMP = 2**63 - 1
-LARGEST_SEQ = 2**32 - 1
-LARGEST_TARGET = 255
-LARGEST_SENT_MS = 1e15
+MAX_STAMP = 2**63 - 1
+MAX_SEQ = 2**32 - 1
+MAX_TARGET = 255
+MAX_SENT_MS = 1e15
 RENAMED = {"stamp_ns": "stamp", "target_id": "target", "is_lost": "lost"}
 OPS: dict[type, str] = {
     CommandAnswer: "answer",
@@ -87,7 +87,7 @@ class Message(NamedTuple):
 def frame(payload: bytes, size: tuple[int, int], *, stamp_ns: int, sent_ns: int, seq: int) -> bytes:
     """Return a binary message: the header, then the JPEG. ``size``: width and height of the camera's
     image."""
-    header = HEADER.pack(MAGIC, VERSION, CODEC_JPEG, *size, stamp_ns, sent_ns, seq & LARGEST_SEQ)
+    header = HEADER.pack(MAGIC, VERSION, CODEC_JPEG, *size, stamp_ns, sent_ns, seq & MAX_SEQ)
     return header + payload
 
 
@@ -175,7 +175,7 @@ def parse(text: str) -> Message:
 
 
 def _selection(data: dict[str, Any]) -> Selection:
-    kind, stamp_ns, target_id = data.get("kind"), _stamp(data), _whole(data, "target", LARGEST_TARGET, 0)
+    kind, stamp_ns, target_id = data.get("kind"), _stamp(data), _whole(data, "target", MAX_TARGET, 0)
     if kind == "box":
         x, y, width, height = _numbers(data.get("box"), 4, "box")
         if width <= 0 or height <= 0:
@@ -189,7 +189,7 @@ def _selection(data: dict[str, Any]) -> Selection:
 
 def _sent_ms(data: dict[str, Any]) -> float:
     value = data.get("t")
-    return math.nan if value is None else _numbers([value], 1, "t", largest=LARGEST_SENT_MS)[0]
+    return math.nan if value is None else _numbers([value], 1, "t", largest=MAX_SENT_MS)[0]
 
 
 def _stamp(data: dict[str, Any]) -> int:
@@ -197,8 +197,8 @@ def _stamp(data: dict[str, Any]) -> int:
     # JavaScript's numbers are too coarse for nanoseconds, so stamps travel as text.
     if not (isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= 19):
         raise MessageError(f"stamp is {_shown(value)}; it must be nanoseconds as decimal text")
-    if int(value) > LARGEST_STAMP:
-        raise MessageError(f"stamp is {value}; the largest is {LARGEST_STAMP}")
+    if int(value) > MAX_STAMP:
+        raise MessageError(f"stamp is {value}; the largest is {MAX_STAMP}")
     return int(value)
 
 
@@ -226,7 +226,7 @@ def _action(*actions: str) -> Callable[[dict[str, Any]], str]:
     return read
 
 
-def _numbers(value: Any, count: int, key: str, largest: float = LARGEST_COORDINATE_PX) -> list[float]:
+def _numbers(value: Any, count: int, key: str, largest: float = MAX_COORDINATE_PX) -> list[float]:
     good = isinstance(value, list) and len(value) == count
     if not good or not all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in value):
         raise MessageError(f"{key} is {_shown(value)}; it must be {count} number(s)")
@@ -238,8 +238,8 @@ def _numbers(value: Any, count: int, key: str, largest: float = LARGEST_COORDINA
 
 def _points(data: dict[str, Any]) -> tuple[tuple[float, float], ...]:
     value = data.get("points")
-    if not (isinstance(value, list) and 1 <= len(value) <= MOST_POINTS):
-        raise MessageError(f"points are {_shown(value)}; give 1 to {MOST_POINTS} pairs")
+    if not (isinstance(value, list) and 1 <= len(value) <= MAX_POINTS):
+        raise MessageError(f"points are {_shown(value)}; give 1 to {MAX_POINTS} pairs")
     pairs = [_numbers(pair, 2, "a point") for pair in value]
     return tuple((x, y) for x, y in pairs)
 
@@ -258,11 +258,11 @@ _ID = {"id": lambda data: _text(data, "id", LONGEST_ID)}
 _TURNS = {"turns": lambda data: data.get("turns") is True}
 FIELDS: dict[str, dict[str, Callable[[dict[str, Any]], Any]]] = {
     "hello": {"token": lambda data: _text(data, "token", 256, "")},
-    "ack": {"seq": lambda data: _whole(data, "seq", LARGEST_SEQ)},
+    "ack": {"seq": lambda data: _whole(data, "seq", MAX_SEQ)},
     "select": {**_ID, "selection": _selection, **_TURNS},
     "propose": {"selection": _selection},
-    "clear": {**_ID, "target_id": lambda data: _whole(data, "target", LARGEST_TARGET, 0)},
-    "steer_by": {**_ID, "target_id": lambda data: _whole(data, "target", LARGEST_TARGET), **_TURNS},
+    "clear": {**_ID, "target_id": lambda data: _whole(data, "target", MAX_TARGET, 0)},
+    "steer_by": {**_ID, "target_id": lambda data: _whole(data, "target", MAX_TARGET), **_TURNS},
     "seat": {"action": _action("take", "release")},
     "hold": {"stamp_ns": _stamp},
     "whole": {"stamp_ns": _stamp},

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.config import MOST_TARGETS, TrackerConfig
+from efftam_ros.core.config import MAX_TARGETS, TrackerConfig
 from efftam_ros.core.errors import BackendError, InputError, shown
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.reasons import ReasonCode
@@ -34,7 +34,7 @@ from efftam_ros.runtime.opening import open_pipeline, open_targets
 __all__ = ["BackendError", "InputError", "Result", "State", "Tracker"]
 
 ENCODINGS = {"bgr": "bgr8", "rgb": "rgb8"}
-MOST_SECONDS = 9.2e9
+MAX_SECONDS = 9.2e9
 """Times are kept as 64-bit nanoseconds."""
 
 ImageLike = NDArray[np.uint8] | Image
@@ -312,7 +312,7 @@ class Tracker:
             )
         most = self._targets.max_targets
         if len(self.ids) >= most and target_id not in self.ids:
-            more = f"open the tracker with et.Tracker(max_targets={most + 1}), or " * (most < MOST_TARGETS)
+            more = f"open the tracker with et.Tracker(max_targets={most + 1}), or " * (most < MAX_TARGETS)
             raise InputError(f"max_targets is {most}, and {most} are followed; {more}remove one: {self.ids}")
         chosen = self._targets.id_for(NEXT_FREE) if target_id is None else target_id
         prompt = _prompt(image, box, point, points, labels, mask)
@@ -420,7 +420,7 @@ class Tracker:
             seconds = float(time)
         except (TypeError, ValueError):
             seconds = math.nan
-        if not abs(seconds) <= MOST_SECONDS:
+        if not abs(seconds) <= MAX_SECONDS:
             raise InputError(f"time is {shown(time)}; give seconds as a finite number")
         return round(seconds * NS)
 

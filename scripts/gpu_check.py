@@ -31,7 +31,7 @@ BASELINES_ON_GPU = [name for name, (device, _) in BASELINES.items() if device ==
 SINGLE = "captures each of its graphs by itself"
 GROWTH_MB, WAITS = 5.0, 1.0
 FRAMES, QUICK_FRAMES, CPU_SHARE, SOAK_S = 300, 30, 5, 0.2
-MOST_GAPS = 5
+MAX_GAPS = 5
 """Causes of gaps that an item names."""
 COUNTED_FRAMES = (100, 200)
 """Calls of the longer run less those of the shorter one: opening and warm-up cancel out."""
@@ -373,7 +373,7 @@ def check_timeline(check: Check, bundles: Bundles) -> None:
         if check.attempt(name, command) is None:
             continue
         found = json.loads(Path(f"{stem}.json").read_text(encoding="utf-8"))["timeline"]
-        gaps = sorted(found["gaps_ms"].items(), key=lambda item: -item[1])[:MOST_GAPS]
+        gaps = sorted(found["gaps_ms"].items(), key=lambda item: -item[1])[:MAX_GAPS]
         listed = ", ".join(f"{cause} {ms:.2f}" for cause, ms in gaps)
         text = f"{found['frame_ms']:.2f} ms, not recorded {found['unrecorded_frame_ms']:.2f}, network"
         check.note(name, OK, f"{text} {found['network_ms']:.2f}, {listed}; {found['clock']}")

@@ -38,7 +38,7 @@ NEEDED = (
     ("rclpy", "the nodes are ROS 2's; source your workspace, or .venv/setup.bash"),
     ("efftam_ros.msg", "the messages are not built: see CONTRIBUTING.md, or colcon build and source it"),
 )
-MOST_S = 3600.0
+MAX_S = 3600.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -102,8 +102,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> None:
     """Raise InputError for what would fail later."""
-    if not 5.0 <= args.seconds <= MOST_S:
-        raise InputError(f"--seconds is {args.seconds:g}; give 5 to {MOST_S:g}")
+    if not 5.0 <= args.seconds <= MAX_S:
+        raise InputError(f"--seconds is {args.seconds:g}; give 5 to {MAX_S:g}")
     if not 1.0 <= args.fps <= 60.0:
         raise InputError(f"--fps is {args.fps:g}; give 1 to 60 (default 20)")
     for name, remedy in NEEDED:

@@ -18,7 +18,7 @@ SETTLE_S = 2.0
 # A box that overlaps the target's less than this is on something else.
 WRONG_IOU = 0.05
 # Pictures rendered of those asked for, and the latest answers, on a computer that keeps up.
-LEAST_RATE, MOST_DELAY_S = 0.95, 0.25
+MIN_RATE, MAX_DELAY_S = 0.95, 0.25
 # Fewer pixels of the target than this are no sight of it.
 VISIBLE_PX = 20
 
@@ -116,7 +116,7 @@ def summary(f: FlightFigures) -> list[tuple[str, str]]:
 def slowness(f: FlightFigures, fps: float) -> str:
     """What tells that the computer could not keep up, so that the figures are not the nodes'; empty when it
     could."""
-    if f.images_per_s >= LEAST_RATE * fps and f.image_to_box_p99_s <= MOST_DELAY_S:
+    if f.images_per_s >= MIN_RATE * fps and f.image_to_box_p99_s <= MAX_DELAY_S:
         return ""
     return (
         f"the computer was too slow or too busy: {f.images_per_s:.1f} of {fps:g} pictures per second, answers"

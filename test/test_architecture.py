@@ -16,17 +16,17 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "efftam_ros"
-MOST_MODULES = 15
+MAX_MODULES = 15
 FACE = ("version", "packages", "package_files", "plugins")
 """Modules beside the folders that state facts of the installation and import nothing of ours."""
 NOT_INSTALLED = ("training", "benchmarks", "simulation")
 """Packages of the checkout, which what is installed never imports."""
-MOST_IMPORTED = {"CPU": 63, "GPU": 83}
+MAX_IMPORTED = {"CPU": 63, "GPU": 83}
 """Modules of the package in a process that flies with the default parameters; a smaller number may become the
 limit."""
-MOST_IN_A_FRAME = {"calls": 120, "files": 15, "changes": 50}
+MAX_IN_A_FRAME = {"calls": 120, "files": 15, "changes": 50}
 """Calls into the package for a tracked frame on the CPU, files they are in, changes from file to file."""
-MOST_OF_AN_IMAGE = {"calls": 177, "files": 26, "changes": 75}
+MAX_OF_AN_IMAGE = {"calls": 177, "files": 26, "changes": 75}
 """The same in the node, from the image's callback to the published velocity: step and ROS side together."""
 
 FLIGHT_SIDE = {"core", "images", "messages"}
@@ -205,7 +205,7 @@ def test_core_computes_with_numpy_alone():
 def test_no_folder_of_the_package_is_crowded():
     files = [path for name in INSTALLED for path in (ROOT / name).rglob("*.py")]
     counts = Counter(path.parent for path in files if path.name != "__init__.py")
-    assert {str(folder): count for folder, count in counts.items() if count > MOST_MODULES} == {}
+    assert {str(folder): count for folder, count in counts.items() if count > MAX_MODULES} == {}
 
 
 def test_no_class_name_stands_twice():
@@ -254,14 +254,14 @@ def test_what_flies_stays_small(device):
     modules = script["CPU"] if device == "CPU" else (*script["GPU"], *script["ENGINES"])
     count = script["imported_by"](*modules)
     assert count is not None
-    assert count <= MOST_IMPORTED[device]
+    assert count <= MAX_IMPORTED[device]
 
 
 def test_the_path_of_a_frame_stays_short():
     printed = figures()["calls_of_a_frame"]("auto")
     assert printed is not None
-    found = dict(zip(MOST_IN_A_FRAME, map(int, printed.split(" / ")), strict=True))
-    assert {name: n for name, n in found.items() if n > MOST_IN_A_FRAME[name]} == {}
+    found = dict(zip(MAX_IN_A_FRAME, map(int, printed.split(" / ")), strict=True))
+    assert {name: n for name, n in found.items() if n > MAX_IN_A_FRAME[name]} == {}
 
 
 def test_the_path_of_an_image_through_the_node_stays_short():
@@ -269,8 +269,8 @@ def test_the_path_of_an_image_through_the_node_stays_short():
     pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
     printed = figures()["calls_of_an_image"]("auto")
     assert printed is not None
-    found = dict(zip(MOST_OF_AN_IMAGE, map(int, printed.split(" / ")), strict=True))
-    assert {name: n for name, n in found.items() if n > MOST_OF_AN_IMAGE[name]} == {}
+    found = dict(zip(MAX_OF_AN_IMAGE, map(int, printed.split(" / ")), strict=True))
+    assert {name: n for name, n in found.items() if n > MAX_OF_AN_IMAGE[name]} == {}
 
 
 FLIGHT = """

@@ -27,8 +27,8 @@ PAGES = {
     str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
     for path in (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), ROOT / CARD)
 }
-MOST_COLUMNS = 140  # of a line of prose
-MOST_BYTES = 2_000_000  # of a picture
+MAX_COLUMNS = 140  # of a line of prose
+MAX_BYTES = 2_000_000  # of a picture
 
 
 def blocks(text: str, language: str = "bash") -> list[str]:
@@ -276,7 +276,7 @@ def test_lines_of_prose_are_short():
         prose = re.sub(r"^ *```.*?^ *```", "", text, flags=re.S | re.M)
         for line in prose.splitlines():
             table = line.lstrip().startswith("|") or page == "docs/bundle.md"
-            assert table or len(line) <= MOST_COLUMNS, f"{page}: {line}"
+            assert table or len(line) <= MAX_COLUMNS, f"{page}: {line}"
 
 
 def test_the_limits_of_likeness_are_those_of_the_code():
@@ -291,33 +291,33 @@ def test_the_page_on_tracking_states_the_limits_of_the_code():
     from efftam_ros.core.policies import default, drawn_box, search
 
     text, policy = " ".join(PAGES["docs/tracking.md"].split()), default.DefaultPolicy
-    smallest, largest = (AutomaticCrop.LEAST_PX * AutomaticCrop.CHANGE**sign for sign in (-1, 1))
+    smallest, largest = (AutomaticCrop.MIN_PX * AutomaticCrop.CHANGE**sign for sign in (-1, 1))
     for stated in (
         f"a box of the last {policy.STILL_S:g} s",
         f"{policy.JUMP_PER_S:g} sizes for each second since the last image",
         f"at most {policy.STRAY:g} sizes",
         f"below {policy.SEEN_SHARE:g} of the value that is usual",
-        f"fewer than {100 * default.MOST_FOUND_SHARE:g} %",
+        f"fewer than {100 * default.MAX_FOUND_SHARE:g} %",
         f"above {policy.KEPT_SHARE:g} of the usual value",
         f"more than {policy.GROWN_SHARE:g} of its usual area",
         f"below {policy.GROWN_CLEARNESS:g} of the usual value",
         f"at least {SPACING_NS * 1e-9:g} s apart",
         f"{100 * EDGE:g} % of the size plus {EDGE_PX:g} px",
-        f"the limit is {AutomaticCrop.LEAST_PX:g} px",
+        f"the limit is {AutomaticCrop.MIN_PX:g} px",
         f"below {smallest:g} px or above {largest:g} px",
         f"{FollowingCrop.LARGE_FACTOR:g} for a target so large",
         f"multiplied by {search.LLR_KEPT:g}",
-        f"never below {search.LEAST_LLR:g}",
+        f"never below {search.MIN_LLR:g}",
         f"at least {search.ACCEPT_SCORE:g}",
         f"larger by {search.MARGIN:g}",
         f"a time constant of {search.IN_SIGHT_S:g} s",
         f"at most {default.RETURN_MARGIN:g} below",
-        f"drawn smaller than {drawn_box.LARGEST_PX:g} px",
+        f"drawn smaller than {drawn_box.MAX_PX:g} px",
         f"to the power of {drawn_box.SHARE:g}",
     ):
         assert stated in text
     # Written as words: "six points", "three times that", "the first five boxes", "at most twofold".
-    assert (default.LEAST_POINTS, COASTING_FACTOR, drawn_box.EXTENT_FRAMES, drawn_box.MOST) == (6, 3, 5, 2)
+    assert (default.MIN_POINTS, COASTING_FACTOR, drawn_box.EXTENT_FRAMES, drawn_box.MOST) == (6, 3, 5, 2)
 
 
 def test_the_page_on_flight_states_the_waits_of_the_code():
@@ -356,7 +356,7 @@ def test_every_picture_is_shown_and_small():
     pictures = set((ROOT / "docs" / "images").iterdir())
     assert {path.name for path in pictures} == {path.name for path in shown}
     for path in pictures:
-        assert path.stat().st_size < MOST_BYTES, path.name
+        assert path.stat().st_size < MAX_BYTES, path.name
 
 
 def test_the_page_on_track_json_names_every_field():

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from efftam_ros.core.config import MOST_TEXT
+from efftam_ros.core.config import MAX_TEXT
 from efftam_ros.core.crop import FollowingCrop
-from efftam_ros.core.errors import MOST_SHOWN
-from efftam_ros.core.policies.search import MOST_TILES, Sweep
-from efftam_ros.core.types import MOST_POINTS
-from efftam_ros.images.headers import MOST_PIXELS, MOST_SIDE
-from efftam_ros.images.message import MOST_FRAME_ID
-from efftam_ros.messages.fields import MOST_NORMALIZED
-from efftam_ros.runtime.preprocess import MOST_SAMPLES
+from efftam_ros.core.errors import MAX_SHOWN
+from efftam_ros.core.policies.search import MAX_TILES, Sweep
+from efftam_ros.core.types import MAX_POINTS
+from efftam_ros.images.headers import MAX_PIXELS, MAX_SIDE
+from efftam_ros.images.message import MAX_FRAME_ID
+from efftam_ros.messages.fields import MAX_NORMALIZED
+from efftam_ros.runtime.preprocess import MAX_SAMPLES
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
@@ -25,16 +25,16 @@ HASHES = ROOT / "scripts" / "requirements-hashes-cp311.txt"
 @pytest.mark.parametrize(
     "text",
     [
-        f"{MOST_PIXELS // 2**20} M = 8192 x 8192",
-        f"{MOST_SIDE} px",
-        f"normalised sides up to {MOST_NORMALIZED:g}",
-        f"{MOST_SAMPLES} samples along a side",
-        f"{MOST_TILES} x {MOST_TILES} tiles",
+        f"{MAX_PIXELS // 2**20} M = 8192 x 8192",
+        f"{MAX_SIDE} px",
+        f"normalised sides up to {MAX_NORMALIZED:g}",
+        f"{MAX_SAMPLES} samples along a side",
+        f"{MAX_TILES} x {MAX_TILES} tiles",
         f"{FollowingCrop.WIDEST:g} longer sides",
-        f"| {MOST_POINTS}, a box counts 2",
-        f"{MOST_FRAME_ID} characters",
-        f"{MOST_SHOWN} characters of an external text",
-        f"{MOST_TEXT} characters",
+        f"| {MAX_POINTS}, a box counts 2",
+        f"{MAX_FRAME_ID} characters",
+        f"{MAX_SHOWN} characters of an external text",
+        f"{MAX_TEXT} characters",
     ],
 )
 def test_the_page_names_the_limits_that_the_code_has(text: str):
@@ -42,7 +42,7 @@ def test_the_page_names_the_limits_that_the_code_has(text: str):
 
 
 def test_the_search_for_a_target_of_a_pixel_keeps_to_the_limit_of_tiles():
-    assert len(Sweep((8192, 100), 5.0, 192)) == MOST_TILES  # one row of tiles
+    assert len(Sweep((8192, 100), 5.0, 192)) == MAX_TILES  # one row of tiles
 
 
 def test_every_pin_has_a_hash_of_the_same_version():

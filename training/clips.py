@@ -20,8 +20,8 @@ from training.hardness import EASY, Hardness
 from training.material import Material, mask_bounds
 from training.mixture import Mixture
 
-LEAST_VISIBLE = 24  # least px in the window, and least share of the whole target, for it to count as present
-LEAST_SHARE = 0.12
+MIN_VISIBLE = 24  # least px in the window, and least share of the whole target, for it to count as present
+MIN_SHARE = 0.12
 BOX, CLICK, MASK = range(3)
 PROMPT_SHARES = (0.65, 0.2, 0.15)
 PART_PROMPT_SHARES = (0.8, 0.0, 0.2)  # a click does not say which part of an object is meant
@@ -131,7 +131,7 @@ def _prompted(rng: np.random.Generator, raw: RawClip, visible: NDArray[np.int_])
         rows, columns = np.nonzero(depth >= 0.5 * depth.max())
         pick = rng.integers(len(rows))
         points[0], labels[0] = (columns[pick] + 0.5, rows[pick] + 0.5), 1
-    present = visible > np.maximum(LEAST_VISIBLE, LEAST_SHARE * raw.whole)
+    present = visible > np.maximum(MIN_VISIBLE, MIN_SHARE * raw.whole)
     low = raw.images.shape[1] // 4
     masks = np.stack([cv2.resize(mask, (low, low), interpolation=cv2.INTER_AREA) for mask in raw.masks])
     masks[~present] = 0

@@ -34,7 +34,7 @@ from training.material import FOOTAGE_WIDTH
 
 SOURCES = Path(__file__).with_name("footage_sources.csv")
 USES = ("set1", "set2", "set3", "validation_a", "validation_b", "davis", "training")
-MOST_FRAMES = 500  # of a sequence
+MAX_FRAMES = 500  # of a sequence
 MASKS = "davis_masks"
 FORMATS = ("otb", "vot_polygon", "mot", MASKS)
 OWN = ("DAVIS", "DTB70", "MOT15", "OTB", "UAV123", "UAVDT")  # used here, of what is not labelled
@@ -120,8 +120,8 @@ def _source(row: dict[str, Any], where: str) -> Source:
         raise InputError(f"{where} needs one of {', '.join(USES)} and one of {', '.join(FORMATS)}")
     if (source.format == "mot") != ("#" in source.annotation):
         raise InputError(f"{where} needs FILE#ID as the annotation if its format is mot, and only then")
-    if not 2 <= source.frames <= MOST_FRAMES:
-        raise InputError(f"{where} has {source.frames} frames; it needs 2 to {MOST_FRAMES}")
+    if not 2 <= source.frames <= MAX_FRAMES:
+        raise InputError(f"{where} has {source.frames} frames; it needs 2 to {MAX_FRAMES}")
     return source
 
 

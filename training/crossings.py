@@ -20,8 +20,8 @@ NEAREST = 1.1  # most distance of the copy's path from the target's centre, in e
 FIRST = (1.4, 2.8)  # distance along the path in frame 0: the prompted frame shows both apart
 TRAVEL = (0.3, 2.2)  # length of the path by the last frame, as a share of that distance
 IN_FRONT_SHARE = 0.55
-LARGEST_LAG = 3  # frames between the target's shape and the copy's
-LEAST_PIXELS = 30  # of a target that is copied
+MAX_LAG = 3  # frames between the target's shape and the copy's
+MIN_PIXELS = 30  # of a target that is copied
 EDGE_BLUR = 0.7  # px; hard edges would tell the copy from the image
 
 
@@ -52,7 +52,7 @@ class Crossing:
         return cls(
             start=start,
             step=step,
-            lag=int(rng.integers(-LARGEST_LAG, LARGEST_LAG + 1)),
+            lag=int(rng.integers(-MAX_LAG, MAX_LAG + 1)),
             scale=math.exp(rng.normal(0, 0.15)),
             gains=rng.uniform(0.8, 1.15) * np.exp(rng.normal(0, 0.06, 3)),
             is_mirrored=bool(rng.random() < 0.5),
@@ -101,4 +101,4 @@ def _hidden(layer: Bytes, mask: Bytes) -> Bytes:
 def _box_of(mask: Bytes) -> Box | None:
     """Box of a target that is large enough to be copied; else None."""
     solid = mask > 127
-    return mask_bounds(solid) if solid.sum() >= LEAST_PIXELS else None
+    return mask_bounds(solid) if solid.sum() >= MIN_PIXELS else None

@@ -14,7 +14,7 @@ from training.composites import RawClip
 from training.degradations import Camera
 from training.hardness import EASY, Hardness
 from training.imaging import Matrix, Pyramid, pyramid, similarity, warp
-from training.material import IGNORED, LEAST_OBJECT, Footage, Material, Photograph, mask_bounds
+from training.material import IGNORED, MIN_OBJECT, Footage, Material, Photograph, mask_bounds
 from training.parts import Piece, draw_part, keeps_aspect
 from training.rivals import JITTER, Looks
 from training.windows import away, draw_path, inside, most_extent
@@ -23,10 +23,10 @@ Bytes = NDArray[np.uint8]
 Box = tuple[int, int, int, int]
 
 LONGEST_STEP = 4  # frames between two frames of a clip
-LEAST_TRACK_SIZE = 9.0  # px, square root of the area
+MIN_TRACK_SIZE = 9.0  # px, square root of the area
 FOLLOWED = 0.3  # share of a change of the target's size that the window follows, per frame
 WHOLE_IMAGE_SHARE = 0.12  # share of clips with the whole image, stretched to a square as in the view "full"
-LEAST_IN_WHOLE = 10.0  # least size in network px, so that the target is visible
+MIN_IN_WHOLE = 10.0  # least size in network px, so that the target is visible
 KEPT_INSIDE_SHARE = 0.8  # share of the clips whose windows stay inside the image, as the tracker's do
 
 
@@ -76,7 +76,7 @@ class FootageSampler:
         for clip in material.footage:
             frames = [pyramid(frame, 2) for frame in clip.frames]
             self._tracks += [Track(clip, masks, frames) for masks in clip.tracks]
-        self._tracks = [t for t in self._tracks if t.size > LEAST_TRACK_SIZE and t.bounds[0] is not None]
+        self._tracks = [t for t in self._tracks if t.size > MIN_TRACK_SIZE and t.bounds[0] is not None]
         per_scene = Counter(track.scene for track in self._tracks)
         weights = np.array(
             [min(1.0, t.size / 40) / per_scene[t.scene] ** hardness.scene_power for t in self._tracks]
@@ -218,7 +218,7 @@ def _draw_view(
 ) -> tuple[bool, float]:
     """Draw whether a clip shows whole images, and the widest window, px of an image of ``limits`` (width,
     height)."""
-    is_whole = size * side / max(limits) > LEAST_IN_WHOLE and rng.random() < WHOLE_IMAGE_SHARE
+    is_whole = size * side / max(limits) > MIN_IN_WHOLE and rng.random() < WHOLE_IMAGE_SHARE
     return is_whole, most_extent(rng, size, limits)
 
 
@@ -366,4 +366,4 @@ def _most_label(photograph: Photograph) -> int:
 
 
 def _is_fit(mask: NDArray[np.bool_]) -> bool:
-    return bool(mask.sum() >= LEAST_OBJECT and mask.mean() <= 0.5)
+    return bool(mask.sum() >= MIN_OBJECT and mask.mean() <= 0.5)

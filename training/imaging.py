@@ -17,7 +17,7 @@ Point = NDArray[np.float64]
 Pyramid = list[Bytes]
 """An image and its halvings, [h,w] or [h,w,c]; cut-outs have premultiplied alpha in channel 3."""
 
-LEAST_LEVEL_SIDE = 6
+MIN_LEVEL_SIDE = 6
 
 
 def pyramid(image: Bytes, levels: int = 4) -> Pyramid:
@@ -25,7 +25,7 @@ def pyramid(image: Bytes, levels: int = 4) -> Pyramid:
     out = [image]
     for _ in range(levels):
         height, width = out[-1].shape[:2]
-        if min(height, width) < 2 * LEAST_LEVEL_SIDE:
+        if min(height, width) < 2 * MIN_LEVEL_SIDE:
             break
         half = cv2.resize(out[-1], (width // 2, height // 2), interpolation=cv2.INTER_AREA)
         out.append(np.asarray(half, np.uint8))

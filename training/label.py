@@ -31,14 +31,14 @@ from training.labelling.archive import DONE, pack, read_remarks, restore
 from training.labelling.clips import clip_size, describe, shrunk_tracks, write_clip
 from training.labelling.followers import Follower, open_followers
 from training.labelling.proposals import Proposal, propose
-from training.labelling.scenes import LEAST_LENGTH, Segment, read_dense, read_frames, segments
+from training.labelling.scenes import MIN_LENGTH, Segment, read_dense, read_frames, segments
 from training.labelling.segmenter import MobileSam, Segmenter
 from training.labelling.sources import Video, read_videos
 from training.labelling.tracks import clips_of, find_tracks
 
 SEGMENTS = 3  # of a video, by default: more show the same scene again
 FAST = 0.1  # sizes a frame, the objects' median: above, every frame of the file is followed
-MOST_CLIPS = 10  # of a segment: clips of one video are numbered, so that they belong to one scene
+MAX_CLIPS = 10  # of a segment: clips of one video are numbered, so that they belong to one scene
 
 
 @dataclass(frozen=True)
@@ -109,9 +109,9 @@ def _label(task: Task, out: Path, tools: Tools, clones: Path | None, grid: bool)
         frames, numbers = film.frames, film.numbers
         height, width = frames[0].shape[:2]
         unique = find_tracks(tools.segmenter, tools.followers, frames, proposals, fates)
-        for number, (where, group) in zip(range(MOST_CLIPS), clips_of(unique), strict=False):
+        for number, (where, group) in zip(range(MAX_CLIPS), clips_of(unique), strict=False):
             masks, figures = shrunk_tracks(where, group, clip_size(width, height))
-            name = f"{task.video.key}_{task.segment * MOST_CLIPS + number + 1}"
+            name = f"{task.video.key}_{task.segment * MAX_CLIPS + number + 1}"
             if not len(masks) or (out / name).exists():
                 continue
             meta = describe(name, task.video.source(), [numbers[i] for i in where], masks, figures)
@@ -126,7 +126,7 @@ def _proposed(path: Path, number: int, segmenter: Segmenter, grid: bool) -> tupl
     """A segment of a video, with all of the file's frames if its objects move fast, and these objects; none
     if the video has no such segment."""
     film = read_frames(path)
-    found = list(segments(film.frames, number + 1)) if len(film.frames) > LEAST_LENGTH else []
+    found = list(segments(film.frames, number + 1)) if len(film.frames) > MIN_LENGTH else []
     if number >= len(found):
         return film, []
     part = slice(*found[number])

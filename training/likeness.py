@@ -14,7 +14,7 @@ from torch import Tensor
 
 SHARPNESS, MIDDLE = 12.0, 0.5  # logit of a cosine c: SHARPNESS * (c - MIDDLE)
 # Coverage of a cell: less is background, more is target, in between is ignored.
-LEAST_COVER, MOST_COVER = 0.02, 0.5
+MIN_COVER, MAX_COVER = 0.02, 0.5
 
 
 def pooled(features: Tensor, masks: Tensor) -> Tensor:
@@ -32,7 +32,7 @@ def is_ranked_first(templates: Tensor, features: Tensor, masks: Tensor) -> Tenso
     """[B] bool: whether the cell most similar to its own template overlaps the target [B,4G,4G]."""
     cosines = torch.einsum("bchw,bc->bhw", F.normalize(features, dim=1), templates).flatten(1)
     cover = F.max_pool2d(masks.unsqueeze(1), 4)[:, 0].flatten(1)
-    return cover.gather(1, cosines.argmax(1, keepdim=True))[:, 0] > MOST_COVER
+    return cover.gather(1, cosines.argmax(1, keepdim=True))[:, 0] > MAX_COVER
 
 
 def likeness_loss(templates: Tensor, features: Tensor, masks: Tensor, valid: Tensor) -> Tensor:
@@ -51,9 +51,9 @@ def likeness_loss(templates: Tensor, features: Tensor, masks: Tensor, valid: Ten
     known = F.avg_pool2d(valid.float().unsqueeze(1), 4)[:, 0] > 0.99
     own = logits[torch.arange(batch), torch.arange(batch)]
     # A target smaller than a cell is assigned to the cell that it covers most.
-    most = cover.flatten(1).amax(1).clamp(min=LEAST_COVER).reshape(-1, 1, 1)
-    is_target = (cover >= torch.clamp(most, max=MOST_COVER)) & known
-    is_other = (cover < LEAST_COVER) & known
+    most = cover.flatten(1).amax(1).clamp(min=MIN_COVER).reshape(-1, 1, 1)
+    is_target = (cover >= torch.clamp(most, max=MAX_COVER)) & known
+    is_other = (cover < MIN_COVER) & known
     others = ~torch.eye(batch, dtype=torch.bool, device=logits.device)
     wrong = torch.cat([F.softplus(own[is_other]), F.softplus(logits[others]).flatten()])
     # Weighted separately: the few places that resemble the target are the ones that mislead a search.

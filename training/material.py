@@ -48,7 +48,7 @@ RESEARCH_TERMS = re.compile(r"research|no licence|Flickr|non-commercial|-NC|cita
 
 SPRITE_SIDE = 152  # px, longest side of a cut-out
 FOOTAGE_WIDTH = 480  # px, most; the network sees 192
-LEAST_OBJECT = 150  # px of an object in a photograph
+MIN_OBJECT = 150  # px of an object in a photograph
 IGNORED = 255  # label of pixels that count neither as object nor as background
 
 

@@ -22,13 +22,13 @@ KIND_SHARES = (0.35, 0.2, 0.45)
 END_SHARES, SIDE_SHARES, PATCH_SHARES = (0.08, 0.3), (0.35, 0.6), (0.15, 0.6)
 """Least and most share of the object's area: a head is about a tenth of a standing person."""
 UPPER_END_SHARE = 0.65  # heads are at the upper end
-LEAST_PART, MOST_PART = 0.06, 0.65  # share of the object's area in any frame
-LEAST_AREA = 60  # px at the source's resolution
-LEAST_UNITY = 0.85  # least share of the cut area that is one connected piece
-LEAST_DEPTH = 0.2  # least radius of its largest inner circle, per square root of its area (a square: 0.5)
-LEAST_FILL = 0.35  # least share of its own box
+MIN_PART, MAX_PART = 0.06, 0.65  # share of the object's area in any frame
+MIN_AREA = 60  # px at the source's resolution
+MIN_UNITY = 0.85  # least share of the cut area that is one connected piece
+MIN_DEPTH = 0.2  # least radius of its largest inner circle, per square root of its area (a square: 0.5)
+MIN_FILL = 0.35  # least share of its own box
 BAND = 0.045  # half width of the band along the cut that is ignored, per square root of the part's area
-MOST_ASPECT_CHANGE = 1.2  # of the object's box in a clip; with more, the box no longer says where the part is
+MAX_ASPECT_CHANGE = 1.2  # of the object's box in a clip; with more, the box no longer says where the part is
 TRIES = 6
 
 
@@ -80,7 +80,7 @@ class Part:
             return None
         piece = (numbers == largest).astype(np.uint8)
         depth = cv2.distanceTransform(np.pad(piece, 1), cv2.DIST_L2, 3).max()
-        if depth < LEAST_DEPTH * math.sqrt(area):
+        if depth < MIN_DEPTH * math.sqrt(area):
             return None
         reach = max(1, round(BAND * math.sqrt(area)))
         brush = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * reach + 1, 2 * reach + 1))
@@ -108,7 +108,7 @@ def keeps_aspect(boxes: list[Box]) -> bool:
     """Whether the boxes' aspect ratios are so similar that a place relative to the box is one of the
     object."""
     aspects = [(right - left) / (bottom - top) for left, top, right, bottom in boxes]
-    return max(aspects) <= MOST_ASPECT_CHANGE * min(aspects)
+    return max(aspects) <= MAX_ASPECT_CHANGE * min(aspects)
 
 
 def _draws(rng: np.random.Generator, mask: Bytes, box: Box) -> Iterator[Part]:
@@ -116,7 +116,7 @@ def _draws(rng: np.random.Generator, mask: Bytes, box: Box) -> Iterator[Part]:
     width, height = right - left, bottom - top
     solid = mask[top:bottom, left:right] > 127
     rows, columns = np.nonzero(solid)
-    for _ in range(TRIES if len(rows) > LEAST_AREA else 0):
+    for _ in range(TRIES if len(rows) > MIN_AREA else 0):
         kind = int(rng.choice(3, p=KIND_SHARES))
         if kind == PATCH:
             pick, stretch = rng.integers(len(rows)), math.exp(rng.normal(0, 0.35))
@@ -146,8 +146,8 @@ def _major_axis(rows: NDArray[np.int_], columns: NDArray[np.int_]) -> NDArray[np
 def _is_fit(area: int, cut: int, whole: int, figures: NDArray[np.int_]) -> bool:
     own_box = int(figures[cv2.CC_STAT_WIDTH]) * int(figures[cv2.CC_STAT_HEIGHT])
     return (
-        area >= LEAST_AREA
-        and LEAST_PART * whole <= area <= MOST_PART * whole
-        and area >= LEAST_UNITY * cut
-        and area >= LEAST_FILL * own_box
+        area >= MIN_AREA
+        and MIN_PART * whole <= area <= MAX_PART * whole
+        and area >= MIN_UNITY * cut
+        and area >= MIN_FILL * own_box
     )

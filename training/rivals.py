@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 DRAWN = 16  # objects of which the one nearest in colour is chosen
 NEAREST_SHARE = 0.5  # share of the choices by colour; the others are at random
 JITTER = 0.15  # standard deviation of the window's centre from the rival's, in its sizes
-LEAST_SIZE = 0.4  # of the target's: it is shown as large as the target, a smaller one would be blurred
+MIN_SIZE = 0.4  # of the target's: it is shown as large as the target, a smaller one would be blurred
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Looks:
 
         It is of similar colour or drawn at random; None if all are too small.
         """
-        eligible = np.flatnonzero((self.places != self.places[target]) & (self.sizes >= LEAST_SIZE * size))
+        eligible = np.flatnonzero((self.places != self.places[target]) & (self.sizes >= MIN_SIZE * size))
         if not len(eligible):
             return None
         drawn = rng.choice(eligible, DRAWN)

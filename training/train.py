@@ -31,7 +31,7 @@ from training.unroll import unroll
 from training.validation import validate, validation_clips
 
 REPORT_S, CHECKPOINT_S = 20.0, 180.0
-MOST_STEPS = 10**9  # of a run that is limited by time
+MAX_STEPS = 10**9  # of a run that is limited by time
 AVERAGE = 0.998
 
 
@@ -245,7 +245,7 @@ class Trainer:
 
     def _clips_of(self, source: ClipSource, stage: Stage) -> Iterator[Clip]:
         options = self._options
-        left = MOST_STEPS if options.hours is not None else options.steps - self._step + 1
+        left = MAX_STEPS if options.hours is not None else options.steps - self._step + 1
         data = ClipDataset(source, options.seed, stage.frames, self._clips, left * stage.clips)
         loader = DataLoader(
             data,

@@ -17,7 +17,7 @@ from training.memory_faults import MemoryFaults
 
 DROPPED_SHARE = 0.15  # share of past frames that are dropped, drawn anew for each frame
 LIKENESS_WEIGHT = 0.1
-MOST_RECENT = 4  # past frames attended to besides the prompted one
+MAX_RECENT = 4  # past frames attended to besides the prompted one
 CLICK = 1
 
 
@@ -148,7 +148,7 @@ def normalised(network: CompactTAM, images: Tensor) -> Tensor:
 def _rows(recent_rows: int, rng: np.random.Generator | None) -> list[int]:
     """Temporal rows by age, from those used for recent frames."""
     rows = np.arange(recent_rows)
-    return [int(r) for r in (rows if rng is None else np.sort(rng.permutation(rows)[: MOST_RECENT + 1]))]
+    return [int(r) for r in (rows if rng is None else np.sort(rng.permutation(rows)[: MAX_RECENT + 1]))]
 
 
 def _recent(frame: int, rng: np.random.Generator | None) -> tuple[list[int], list[int]]:
@@ -156,5 +156,5 @@ def _recent(frame: int, rng: np.random.Generator | None) -> tuple[list[int], lis
     past = list(range(frame - 1, 0, -1))
     if rng is not None:
         past = [i for i in past if rng.random() >= DROPPED_SHARE]
-    past = past[:MOST_RECENT]
+    past = past[:MAX_RECENT]
     return [0, *past], list(range(len(past)))

@@ -22,7 +22,7 @@ from efftam_ros.core.geometry import Box
 
 TEMPLATE_PX, SEARCH_PX, STRIDE_PX = 128, 256, 16
 TEMPLATE_GROWTH, SEARCH_GROWTH = 0.2, 2.0
-LEAST_BOX_PX = 3
+MIN_BOX_PX = 3
 TUNING = Tuning(penalty=0.062, window=0.38, rate=0.765)
 FEAR = ("fear_xs",)
 _LAST_PX = SEARCH_PX / (1 + 2 * SEARCH_GROWTH)
@@ -36,7 +36,7 @@ class Fear:
     def __init__(self, name: str, backbone: PeerModel, head: PeerModel) -> None:
         self.name = name
         self._backbone, self._head = backbone, head
-        self._box: Region = (0, 0, LEAST_BOX_PX, LEAST_BOX_PX)
+        self._box: Region = (0, 0, MIN_BOX_PX, MIN_BOX_PX)
         self._outside: NDArray[np.uint8] = np.zeros(3, np.uint8)
         self._template: Floats = np.zeros(0, np.float32)
 
@@ -77,16 +77,16 @@ def grown(box: Region, growth: float) -> Region:
 
 
 def inside(box: Box, width: int, height: int) -> Box:
-    """The part of a box in an image of this size, at least `LEAST_BOX_PX` a side."""
-    x = min(max(0.0, box.x), width - LEAST_BOX_PX)
-    y = min(max(0.0, box.y), height - LEAST_BOX_PX)
-    right = min(max(x + LEAST_BOX_PX, box.x1), width)
-    bottom = min(max(y + LEAST_BOX_PX, box.y1), height)
+    """The part of a box in an image of this size, at least `MIN_BOX_PX` a side."""
+    x = min(max(0.0, box.x), width - MIN_BOX_PX)
+    y = min(max(0.0, box.y), height - MIN_BOX_PX)
+    right = min(max(x + MIN_BOX_PX, box.x1), width)
+    bottom = min(max(y + MIN_BOX_PX, box.y1), height)
     return Box.from_edges(x, y, right, bottom)
 
 
 def _whole(box: Box) -> Region:
-    width, height = max(LEAST_BOX_PX, round(box.width)), max(LEAST_BOX_PX, round(box.height))
+    width, height = max(MIN_BOX_PX, round(box.width)), max(MIN_BOX_PX, round(box.height))
     return round(box.x), round(box.y), width, height
 
 

@@ -23,7 +23,7 @@ from benchmarks.peers.siamese import Distances, Tuning, choose, context_side, cr
 from efftam_ros.core.geometry import Box
 
 TEMPLATE_PX, SEARCH_PX, STRIDE_PX = 127, 255, 16
-LEAST_BOX_PX = 4.0
+MIN_BOX_PX = 4.0
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class NanoTrack:
         self.name = name
         self._tuning = version.tuning
         self._backbone, self._head = backbone, head
-        self._box = Box(0.0, 0.0, LEAST_BOX_PX, LEAST_BOX_PX)
+        self._box = Box(0.0, 0.0, MIN_BOX_PX, MIN_BOX_PX)
         self._outside: NDArray[np.uint8] = np.zeros(3, np.uint8)
         self._template: Floats = np.zeros(0, np.float32)
         self.highest = 1.0
@@ -73,8 +73,8 @@ class NanoTrack:
         self._box = Box.from_centre(
             float(np.clip(last.cx + choice.dx / scale, 0, width)),
             float(np.clip(last.cy + choice.dy / scale, 0, height)),
-            float(np.clip(choice.width / scale, LEAST_BOX_PX, width)),
-            float(np.clip(choice.height / scale, LEAST_BOX_PX, height)),
+            float(np.clip(choice.width / scale, MIN_BOX_PX, width)),
+            float(np.clip(choice.height / scale, MIN_BOX_PX, height)),
         )
         return self._box
 

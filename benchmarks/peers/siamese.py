@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-LEAST_SIDE_PX = 1e-3
+MIN_SIDE_PX = 1e-3
 """Least width and height of a box that a cell predicts, in px of the search region."""
 
 Array = NDArray[np.float64]
@@ -107,8 +107,8 @@ def choose(cells: Distances, stride: float, previous: tuple[float, float], tunin
     and from which the size moves on; the position is not smoothed.
     """
     count = len(cells.score)
-    width = np.maximum(cells.left + cells.right, LEAST_SIDE_PX)
-    height = np.maximum(cells.top + cells.bottom, LEAST_SIDE_PX)
+    width = np.maximum(cells.left + cells.right, MIN_SIDE_PX)
+    height = np.maximum(cells.top + cells.bottom, MIN_SIDE_PX)
     size_change = _ratio(context_side(width, height) / context_side(*previous))
     aspect_change = _ratio((width / height) / (previous[0] / previous[1]))
     penalty = np.exp(-tuning.penalty * (size_change * aspect_change - 1))

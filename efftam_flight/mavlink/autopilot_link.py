@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from efftam_flight.control_config import Instant
 from efftam_flight.mavlink.camera import Outbox
-from efftam_flight.mavlink.clock_map import JUMP_S, MOST_DRIFT, ClockMap
+from efftam_flight.mavlink.clock_map import JUMP_S, MAX_DRIFT, ClockMap
 from efftam_flight.mavlink.dialect import Message, mav
 from efftam_flight.mavlink.gimbal.stop_sequence import KINDS, AutopilotKind
 from efftam_flight.waits import AUTOPILOT_PAUSE_S, AUTOPILOT_SILENT_S
@@ -155,7 +155,7 @@ class AutopilotLink:
         advanced_s, passed_s = boot_s - last_boot_s, now.steady_s - last_s
         is_streamed = advanced_s < -JUMP_S or (advanced_s > 0.0 and abs(advanced_s - passed_s) < JUMP_S)
         restarted = boot_s < self._newest_s - JUMP_S
-        since_s = (1.0 + MOST_DRIFT) * (now.steady_s - self._newest_at_s)
+        since_s = (1.0 + MAX_DRIFT) * (now.steady_s - self._newest_at_s)
         if restarted and not (is_streamed and boot_s < since_s + JUMP_S):
             return min(self.clock.when(boot_s, now.steady_s), now.steady_s), False
         if restarted:

@@ -25,13 +25,13 @@ from efftam_ros.messages.bearing import CameraModel
 from efftam_ros.messages.positions import PositionReport
 from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport
 
-MOST_DECODERS = 16
+MAX_DECODERS = 16
 REPORT_AGAIN_S = 5.0
 UNASKED_S = 10.0
 # Another camera of our ids that sends so soon after our start was there before us.
 FIRST_S = 5.0
 FOLLOW_COMPONENT = mav.MAV_COMP_ID_ONBOARD_COMPUTER
-TEXT_BYTES, MOST_PIECES = 50, 5
+TEXT_BYTES, MAX_PIECES = 50, 5
 # How long the stop sequence may take: launch kills the process after 5 s. Then the last messages' way.
 END_S, READ_S = 3.0, 0.2
 
@@ -52,7 +52,7 @@ class _Link:
         messages = []
         for peer, data in self.connection.receive():
             if peer not in self._decoders:
-                if len(self._decoders) >= MOST_DECODERS:
+                if len(self._decoders) >= MAX_DECODERS:
                     del self._decoders[next(iter(self._decoders))]
                 self._decoders[peer] = Decoder(self.connection.datagrams, self._signer)
             messages += self._decoders[peer].feed(data)
@@ -305,7 +305,7 @@ class Bridge:
 
     def _send_text(self, severity: Severity, text: bytes) -> None:
         """Send a text as STATUSTEXT; a long one in pieces with one number, as MAVLink 2 defines them."""
-        pieces = [text[at : at + TEXT_BYTES] for at in range(0, len(text), TEXT_BYTES)][:MOST_PIECES]
+        pieces = [text[at : at + TEXT_BYTES] for at in range(0, len(text), TEXT_BYTES)][:MAX_PIECES]
         if len(pieces) > 1:
             self._texts = self._texts % 65535 + 1
         number = self._texts if len(pieces) > 1 else 0

@@ -56,7 +56,7 @@ POSITION_AGE_S = 1.0
 REPEAT_S = 1.0
 MARKED_REPEAT_S = 5.0
 # More requests than wait for a decision at once, while the images' clock stands still.
-MOST_STAMPS = 64
+MAX_STAMPS = 64
 # Nobody knows the sensor's size; only its ratio to the focal length has a meaning.
 NOMINAL_SENSOR_MM = 6.0
 CAPABILITIES = (
@@ -129,7 +129,7 @@ class CameraComponent:
         self._image_offset_ns = 0  # offset from the images' clock to the system's
         self._next_heartbeat_s = -math.inf
         self._started_s: float | None = None
-        self._stamps: deque[int] = deque(maxlen=MOST_STAMPS)  # of the last requests
+        self._stamps: deque[int] = deque(maxlen=MAX_STAMPS)  # of the last requests
         self.asked_for_information = False
 
     def set_camera(self, camera: CameraModel) -> None:

@@ -19,10 +19,10 @@ TAI_AHEAD_NS = 37 * NS
 # An image is at most so old when it is answered, and its stamp ahead of arrival by at most so much.
 OLDEST_NS, AHEAD_NS = 5 * NS, 100_000_000
 
-SPAN_S, SPANS, LEAST_SPANS = 1.0, 10, 4
+SPAN_S, SPANS, MIN_SPANS = 1.0, 10, 4
 # Crystals drift a hundred times less; a smaller apparent drift may be the links' jitter, a larger one is no
 # clock.
-LEAST_DRIFT, MOST_DRIFT = 0.002, 0.05
+MIN_DRIFT, MAX_DRIFT = 0.002, 0.05
 # The other clock went back or ahead by more: it was started anew, s. A longer delay is no sign of that: a
 # message that merely arrives late must not look young.
 JUMP_S = 1.0
@@ -81,10 +81,10 @@ class ClockMap:
         return min(self._at(best, now_s) for best in self._best)
 
     def _measure_drift(self) -> None:
-        if len(self._best) >= LEAST_SPANS:
+        if len(self._best) >= MIN_SPANS:
             pairs = itertools.combinations(self._best, 2)
             drift = statistics.median((b[1] - a[1]) / (b[0] - a[0]) for a, b in pairs if b[0] > a[0])
-            self._drift = drift if LEAST_DRIFT <= abs(drift) <= MOST_DRIFT else 0.0
+            self._drift = drift if MIN_DRIFT <= abs(drift) <= MAX_DRIFT else 0.0
 
 
 def image_clock(stamp_ns: int, now: Instant) -> tuple[str, int] | None:

@@ -38,7 +38,7 @@ from efftam_ros.images.levels import AUTO, Levels
 from efftam_ros.images.message import ImageReader, ReceivedImage, header_of, stamp_like, stamp_ns
 from efftam_ros.images.pixels import to_bgr
 from efftam_ros.messages.reports import Selection, box_report, motion_report, result_of
-from efftam_ros.ros.common.conversions import LARGEST_STAMP_NS, selection_message
+from efftam_ros.ros.common.conversions import MAX_STAMP_NS, selection_message
 from efftam_ros.ros.common.image_input import DEAF_S, LONGEST_DEAF_S, ImageInput, message_class
 from efftam_ros.ros.common.nodes import Throttle, latched, sampled, steady_timer
 from efftam_ros.ros.common.publishing_nodes import PublishingNodes, identities
@@ -192,7 +192,7 @@ class RosFeed:
             self._warn("image", f"an image is passed over: {error}")
 
     def hold(self, stamp_ns: int) -> None:
-        if stamp_ns <= LARGEST_STAMP_NS:
+        if stamp_ns <= MAX_STAMP_NS:
             self._hold_publisher.publish(Header(stamp=stamp_like(Time(), stamp_ns)))
 
     def clear(self, target_id: int, reply: Reply) -> None:

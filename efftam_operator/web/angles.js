@@ -2,7 +2,7 @@
 
 const LENGTH_PX = 110, RIGHT_PX = 22, BELOW_PX = 32, TEXT_PX = 40;
 // A lower view has no room for the scale below.
-const LEAST_HEIGHT_PX = 150;
+const MIN_HEIGHT_PX = 150;
 // So near to a stop the scale warns, degrees.
 const NEAR_DEG = 3;
 const INK = "#fff", WARN = "#f0e442", EDGE = "rgba(0, 0, 0, 0.75)";
@@ -26,7 +26,7 @@ export function paintAngles(context, room, { pitch, yaw, pitch_limits, yaw_limit
     paint(context, [[x, y, x, y + length], [x - 6, zero, x + 6, zero]], [x - 8, at, -1, 0], `${pitch}°`, [x - 14, at, "right"], scale.isNear);
     places.push({ x: x - 14 - TEXT_PX, y: y - 8, width: TEXT_PX + 28, height: length + 16 });
   }
-  if (Number.isFinite(yaw) && room.height >= LEAST_HEIGHT_PX) {
+  if (Number.isFinite(yaw) && room.height >= MIN_HEIGHT_PX) {
     const x = room.x + (room.width - length) / 2, y = room.y + room.height - BELOW_PX;
     const scale = scaleOf(yaw, yaw_limits, 180);
     const at = x + length * scale.share, zero = x + length * scaleOf(0, yaw_limits, 180).share;

@@ -1,11 +1,11 @@
 // Boxes, and the map between image pixels and the pixels of the view. No DOM: runs under node as well.
 
 /** Sides below this many image px are a slip of the hand, not a target. */
-export const SMALLEST_BOX_PX = 4;
-export const LARGEST_ZOOM = 16;
+export const MIN_BOX_PX = 4;
+export const MAX_ZOOM = 16;
 export const LENS_RADIUS_PX = 64;
 /** A picture has at least this share of the screen at first, also where its shape is another. */
-export const LEAST_SHARE = 0.6;
+export const MIN_SHARE = 0.6;
 // A target is kept so far from the border of an enlarged picture, as a share of the view.
 const KEPT_SHARE = 0.2;
 // Of the room that a picture leaves free this share is above it, where banners stand.
@@ -25,7 +25,7 @@ export function clipBox(box, width, height) {
   return { x: x0, y: y0, width: x1 - x0, height: y1 - y0 };
 }
 
-export const isTooSmall = (box) => box.width < SMALLEST_BOX_PX || box.height < SMALLEST_BOX_PX;
+export const isTooSmall = (box) => box.width < MIN_BOX_PX || box.height < MIN_BOX_PX;
 
 export const isInside = (box, { x, y }) => x >= box.x && y >= box.y && x <= box.x + box.width && y <= box.y + box.height;
 
@@ -43,7 +43,7 @@ export function moveBox(box, dx, dy, width, height) {
  * Where the image lies in the view, the whole screen. `zoom` 1 shows all of it; `centre` is the image point in the middle of
  * the view's free part, which `insets` (top, bottom) leave. All view coordinates in CSS px.
  *
- * At first (`isFilled`) an image of another shape than the screen is enlarged until it has LEAST_SHARE of it, and the target
+ * At first (`isFilled`) an image of another shape than the screen is enlarged until it has MIN_SHARE of it, and the target
  * is kept in view; whoever zooms or pans decides himself from then on.
  */
 export class Viewport {
@@ -74,7 +74,7 @@ export class Viewport {
     const { image, view } = this;
     if (!image.width || !view.width || !view.height) return 1;
     const scales = [view.width / image.width, view.height / image.height];
-    return Math.max(1, (LEAST_SHARE * Math.max(...scales)) / Math.min(...scales));
+    return Math.max(1, (MIN_SHARE * Math.max(...scales)) / Math.min(...scales));
   }
 
   /** A camera that changes its size starts from the beginning. */
@@ -129,7 +129,7 @@ export class Viewport {
   /** Zoom by a factor about a view point, which stays where it is as far as the image reaches. */
   zoomAt(factor, point) {
     const fixed = this.toImage(point);
-    this.zoom = clamp(this.zoom * factor, 1, LARGEST_ZOOM);
+    this.zoom = clamp(this.zoom * factor, 1, MAX_ZOOM);
     const now = this.toView(fixed);
     this.pan(point.x - now.x, point.y - now.y);
   }

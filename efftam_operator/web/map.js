@@ -2,7 +2,7 @@
 
 export const TRAIL_MS = 60000;
 // Points of the trail are kept so far apart, and around everything so much room is left.
-const TRAIL_STEP_M = 0.5, ROOM = 1.25, LEAST_SPAN_M = 20;
+const TRAIL_STEP_M = 0.5, ROOM = 1.25, MIN_SPAN_M = 20;
 const BAR_PX = 90, BAR_ROOM_PX = 30;
 
 /** The target's way over the last minute. */
@@ -34,7 +34,7 @@ export function fit(places, width, height) {
     edges.bottom = Math.min(edges.bottom, y - radius);
     edges.top = Math.max(edges.top, y + radius);
   }
-  const across = Math.max(edges.right - edges.left, LEAST_SPAN_M) * ROOM, along = Math.max(edges.top - edges.bottom, LEAST_SPAN_M) * ROOM;
+  const across = Math.max(edges.right - edges.left, MIN_SPAN_M) * ROOM, along = Math.max(edges.top - edges.bottom, MIN_SPAN_M) * ROOM;
   const px = Math.min(width / across, height / along);
   const x = (edges.left + edges.right) / 2, y = (edges.bottom + edges.top) / 2;
   return { px, toX: (east) => width / 2 + (east - x) * px, toY: (north) => height / 2 - (north - y) * px };

@@ -6,12 +6,12 @@ import { speedOf, steeredOf } from "./targets.js";
 const SPAN_S = 60;
 // Nothing is known of a time without images: points so far apart are not joined.
 const GAP_S = 1;
-const MOST_POINTS = 3600;
+const MAX_POINTS = 3600;
 // A scale is set by all values but the few largest: one of them would flatten all others for a minute.
 const SCALED_SHARE = 0.97;
 const LEFT_PX = 110, RIGHT_PX = 8;
 const RIBBON_PX = 18, GAP_PX = 6;
-const LEAST_ROW_PX = 34;
+const MIN_ROW_PX = 34;
 const DASHES = [[], [4, 3]];
 const TEXTURES = { IDLE: null, ACQUIRING: "up", TRACKING: null, COASTING: "cross", LOST: "down" };
 
@@ -36,7 +36,7 @@ export class History {
     // Of no target nothing is measured.
     const known = state === "IDLE" ? {} : { speed: speedOf(target), presence: target.presence, quality: target.quality };
     this.points.push({ t, state, speed: null, presence: null, quality: null, ...known, latency: track.latency_ms });
-    while (this.points.length > MOST_POINTS || this.points[0].t < t - SPAN_S) this.points.shift();
+    while (this.points.length > MAX_POINTS || this.points[0].t < t - SPAN_S) this.points.shift();
   }
 }
 
@@ -71,7 +71,7 @@ export class Plots {
     this.from = this.to - SPAN_S;
     const ribbon = RIBBON_PX + 2 + GAP_PX;
     // On a low page the last rows are left out.
-    const rows = ROWS.slice(0, Math.max(1, Math.floor((this.height - ribbon) / (LEAST_ROW_PX + GAP_PX))));
+    const rows = ROWS.slice(0, Math.max(1, Math.floor((this.height - ribbon) / (MIN_ROW_PX + GAP_PX))));
     const height = (this.height - ribbon) / rows.length - GAP_PX;
     rows.forEach((row, i) => this.#row(points, row, i * (height + GAP_PX) + 2, height));
     this.#ribbon(points, this.height - ribbon + GAP_PX);

@@ -1,6 +1,6 @@
 // The tracker's message on each image, by stamp. No DOM.
 
-const MOST_TRACKS = 240;
+const MAX_TRACKS = 240;
 // Answers that are further off belong to another run of the stamps.
 const SPAN_NS = 60_000_000_000n;
 
@@ -19,7 +19,7 @@ export class Tracks {
     for (const [later, known] of this.#tracks) if (later > stamp && selectionOf(known) < selectionOf(track)) this.#tracks.delete(later);
     this.#tracks.set(stamp, track);
     // A Map keeps the order of insertion: the first is the oldest.
-    if (this.#tracks.size > MOST_TRACKS) this.#tracks.delete(this.#tracks.keys().next().value);
+    if (this.#tracks.size > MAX_TRACKS) this.#tracks.delete(this.#tracks.keys().next().value);
     return [...this.#tracks.keys()].every((other) => other <= stamp);
   }
 

@@ -20,9 +20,9 @@ CAMERA_MOTIONS = ("auto", "off")
 VIEWS = ("bundle", "auto", "full", "window")
 SHARE = (0.0, 1.0)
 """Range of a probability, an overlap or another share."""
-MOST_TARGETS = 8
+MAX_TARGETS = 8
 """Most targets that are followed at once."""
-MOST_TEXT = 1024
+MAX_TEXT = 1024
 """Most characters of a text setting, such as a path."""
 
 
@@ -113,8 +113,8 @@ def check_setting(name: str, value: Any, metadata: Any) -> None:
     metadata.get("check", bool)(value)
     if choices and value not in choices:
         raise InputError(f"{name} is {shown(value)}; choose one of {', '.join(choices)}")
-    if isinstance(value, str) and len(value) > MOST_TEXT:
-        raise InputError(f"{name} is {shown(value)}, {len(value)} characters; give at most {MOST_TEXT}")
+    if isinstance(value, str) and len(value) > MAX_TEXT:
+        raise InputError(f"{name} is {shown(value)}, {len(value)} characters; give at most {MAX_TEXT}")
     if within is not None and not (isinstance(value, Real) and within[0] <= value <= within[1]):
         raise InputError(f"{name} is {shown(value)}; it must lie in [{within[0]:g}, {within[1]:g}]")
 

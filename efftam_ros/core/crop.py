@@ -142,7 +142,7 @@ class AutomaticCrop(FollowingCrop):
     The selection decides; later the view changes only for a target that has become clearly smaller or larger.
     """
 
-    LEAST_PX = 48.0  # size in the full view from which it is shown, network px: 3 cells of the features
+    MIN_PX = 48.0  # size in the full view from which it is shown, network px: 3 cells of the features
     CHANGE = 1.5  # factor beyond it, either way, by which the view changes later
 
     _is_full = False
@@ -152,7 +152,7 @@ class AutomaticCrop(FollowingCrop):
         return box.size * self._side / math.sqrt(image_size[0] * image_size[1])
 
     def starts(self, image_size: tuple[int, int], box: Box | None, marked: Box) -> list[View]:
-        self._is_full = box is not None and self._shown_px(image_size, box) >= self.LEAST_PX
+        self._is_full = box is not None and self._shown_px(image_size, box) >= self.MIN_PX
         views = super().starts(image_size, box, marked)
         return [View.full(*image_size, self._side)] if self._is_full else views
 
@@ -160,7 +160,7 @@ class AutomaticCrop(FollowingCrop):
         return None if self._is_full else super().extent(image_size)
 
     def view(self, image_size: tuple[int, int], predicted: Box, coasted_s: float) -> View:
-        least = self.LEAST_PX / self.CHANGE if self._is_full else self.LEAST_PX * self.CHANGE
+        least = self.MIN_PX / self.CHANGE if self._is_full else self.MIN_PX * self.CHANGE
         if coasted_s == 0:
             self._is_full = self._shown_px(image_size, predicted) >= least
         if self._is_full:

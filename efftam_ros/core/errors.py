@@ -29,14 +29,14 @@ def one_line(error: object) -> str:
     return " ".join(without_secrets(str(error)).split()) or type(error).__name__
 
 
-MOST_SHOWN = 80
+MAX_SHOWN = 80
 """Most characters of an external text repeated in a message."""
 
 
 def shown(text: object) -> str:
     """Return an external value for errors, logs and diagnostics: text is quoted; at most 80 characters."""
     full = without_secrets(text if isinstance(text, str) else str(text))
-    cut = full[:MOST_SHOWN] + "..." if len(full) > MOST_SHOWN else full
+    cut = full[:MAX_SHOWN] + "..." if len(full) > MAX_SHOWN else full
     return repr(cut) if isinstance(text, str) else " ".join(cut.split())
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
-LEAST_DEPTH = 0.2  # `relative_depth` below which a position is treated as behind the camera
+MIN_DEPTH = 0.2  # `relative_depth` below which a position is treated as behind the camera
 
 # Left, top, width, height from the state; and left, top, right, bottom.
 _BOX = np.array(
@@ -62,7 +62,7 @@ EDGE, EDGE_PX = 0.055, 0.5  # standard deviation of a measured edge: EDGE sizes 
 INITIAL_SPEED = 6.0  # standard deviation of the unknown initial velocity, sizes/s
 # Shortest time that the camera's velocity is taken over, s: stamps in a burst of images are nearly equal, and
 # a shift of 3 px within 1 us would be 3 million px/s.
-LEAST_CAMERA_S = 0.01
+MIN_CAMERA_S = 0.01
 # Greatest age of the motion of the whole target at which it is preferred to that of its last visible part.
 WHOLE_VALID_NS = 1_000_000_000
 
@@ -253,7 +253,7 @@ class MotionFilter:
         """Transform mean and covariance by the camera's motion.
 
         From then on the filter's velocity is relative to the ground. The stamp does not change. The camera's
-        velocity is the mean over at least `LEAST_CAMERA_S`; until then the previous one is kept.
+        velocity is the mean over at least `MIN_CAMERA_S`; until then the previous one is kept.
 
         Args:
             matrix: [3, 3] motion from the previous image to the current one (see the module).
@@ -265,7 +265,7 @@ class MotionFilter:
         change[:2, :2] = change[2:4, 2:4] = j
         self._camera_shift = self._camera_shift + (centre - self._x[:2])
         self._camera_s += dt_s
-        if self._camera_s >= LEAST_CAMERA_S:
+        if self._camera_s >= MIN_CAMERA_S:
             self._camera_velocity = self._camera_shift / self._camera_s
             self._camera_shift, self._camera_s = np.zeros(2), 0.0
         self._x = change @ self._x
@@ -380,7 +380,7 @@ class TargetMotion:
         if self.filter is None:
             return False
         box = self.filter.box
-        return relative_depth(matrix, box.cx, box.cy) < LEAST_DEPTH
+        return relative_depth(matrix, box.cx, box.cy) < MIN_DEPTH
 
     def follow_camera(self, matrix: Matrix | None, dt_s: float) -> None:
         """Do as `MotionFilter.follow_camera`; with None, or without time between the images, it is

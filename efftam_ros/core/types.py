@@ -64,7 +64,7 @@ class Frame(NamedTuple):
     stamp_ns: int
 
 
-MOST_POINTS = 256
+MAX_POINTS = 256
 """Most points of a prompt, including the two corners of a box; the cost of the prompt encoder grows with
 their number."""
 
@@ -95,9 +95,9 @@ class Prompt:
             return self
         if self.box is not None:
             self._check_box(self.box, width, height, is_typed)
-        if len(self.points) + (0 if self.box is None else 2) > MOST_POINTS:
+        if len(self.points) + (0 if self.box is None else 2) > MAX_POINTS:
             raise InputError(
-                f"selection has {len(self.points)} points; give at most {MOST_POINTS}, of which a box takes 2"
+                f"selection has {len(self.points)} points; give at most {MAX_POINTS}, of which a box takes 2"
             )
         self._check_points(width, height)
         return self

@@ -28,10 +28,10 @@ from efftam_ros.images.pixels import Region, to_grey
 FEATURES = 300
 CONTRAST = 0.02  # half of Lowe's: aerial images are hazy
 RATIO = 0.8  # of the distances of the best and the second-best match (Lowe, 7.1)
-LEAST_MATCHES = 14  # that agree with one homography
-LEAST_SHARE = 0.3  # of the matches
+MIN_MATCHES = 14  # that agree with one homography
+MIN_SHARE = 0.3  # of the matches
 MATCH_PX = 2.0
-LEAST_MATCH_SPREAD = 0.1  # standard deviation of the agreeing matches, in image sides, along both axes
+MIN_MATCH_SPREAD = 0.1  # standard deviation of the agreeing matches, in image sides, along both axes
 
 
 @dataclass(frozen=True)
@@ -57,20 +57,20 @@ class Landmarks:
     def motion_to(self, other: Landmarks) -> Matrix | str:
         """Return the homography from this image to another, or the reason why there is none."""
         count = min(len(self.points), len(other.points))
-        if count < LEAST_MATCHES:
-            return f"{count} features (at least {LEAST_MATCHES})"
+        if count < MIN_MATCHES:
+            return f"{count} features (at least {MIN_MATCHES})"
         pairs = cv2.BFMatcher(cv2.NORM_L2).knnMatch(self.descriptors, other.descriptors, k=2)
         clear = [best for best, second in pairs if best.distance < RATIO * second.distance]
-        if len(clear) < LEAST_MATCHES:
-            return f"{len(clear)} features were recognised (at least {LEAST_MATCHES})"
+        if len(clear) < MIN_MATCHES:
+            return f"{len(clear)} features were recognised (at least {MIN_MATCHES})"
         before = self.points[[match.queryIdx for match in clear]]
         after = other.points[[match.trainIdx for match in clear]]
         matrix, mask = cv2.findHomography(before, after, cv2.RANSAC, MATCH_PX, maxIters=500, confidence=0.99)
         agreeing = 0 if matrix is None else int(mask.sum())
-        if agreeing < max(LEAST_MATCHES, LEAST_SHARE * len(clear)):
-            return f"{agreeing} of {len(clear)} recognised features agree (at least {LEAST_SHARE:.0%})"
+        if agreeing < max(MIN_MATCHES, MIN_SHARE * len(clear)):
+            return f"{agreeing} of {len(clear)} recognised features agree (at least {MIN_SHARE:.0%})"
         spread = before[mask.ravel() == 1].std(axis=0) / np.array(self.size)
-        if spread.min() < LEAST_MATCH_SPREAD:
+        if spread.min() < MIN_MATCH_SPREAD:
             return f"the features that agree fill only a part of the image (spread {spread.min():.2f})"
         return np.asarray(matrix, np.float64)
 
@@ -80,22 +80,22 @@ Corners = NDArray[np.float32]
 
 NO_CORNERS: Corners = np.zeros((0, 1, 2), np.float32)
 SMALL_WIDTH_PX = 320  # width of the reduced image
-MOST_STEP_PX = 16  # largest distance of the pixels of a large image that are read
+MAX_STEP_PX = 16  # largest distance of the pixels of a large image that are read
 CORNERS = 100
 CORNER_QUALITY = 0.01  # share of the best corner's score
 CORNER_DISTANCE_PX = 8  # of the small image
 # Corners that were found again are followed on, in place of new ones: at least so many, for so many images.
-LEAST_CARRIED, MOST_CARRIED_IMAGES = 60, 5
+MIN_CARRIED, MAX_CARRIED_IMAGES = 60, 5
 FLOW_WINDOW_PX, FLOW_LEVELS = 11, 3
 FLOW_STOP = (cv2.TERM_CRITERIA_COUNT | cv2.TERM_CRITERIA_EPS, 20, 0.03)  # steps, px: far below `INLIER_PX`
 INLIER_PX = 1.0  # of the small image
-LEAST_INLIERS = 12
-LEAST_INLIER_SHARE = 0.3
-LEAST_SPREAD = 0.12  # standard deviation of the inliers, in image sides, along both axes
-MOST_KEPT_SHIFT = 1.0  # of the image's longer side, between the kept image and the present one
-MOST_SHIFT = 0.6  # of the image's longer side, per image: beyond it two images hardly overlap
-MOST_ZOOM = 1.6  # factor per image, either way
-MOST_PERSPECTIVE = 1.5  # ratio of the zooms in two corners of the image
+MIN_INLIERS = 12
+MIN_INLIER_SHARE = 0.3
+MIN_SPREAD = 0.12  # standard deviation of the inliers, in image sides, along both axes
+MAX_KEPT_SHIFT = 1.0  # of the image's longer side, between the kept image and the present one
+MAX_SHIFT = 0.6  # of the image's longer side, per image: beyond it two images hardly overlap
+MAX_ZOOM = 1.6  # factor per image, either way
+MAX_PERSPECTIVE = 1.5  # ratio of the zooms in two corners of the image
 TARGET_MARGIN = 1.5  # sides of the excluded area around the target, in target sides
 
 
@@ -128,7 +128,7 @@ class _Previous(NamedTuple):
 
     def follows(self, corners: Corners) -> bool:
         """Return whether these of its corners are followed on, in place of new ones."""
-        return len(corners) >= LEAST_CARRIED and self.images < MOST_CARRIED_IMAGES
+        return len(corners) >= MIN_CARRIED and self.images < MAX_CARRIED_IMAGES
 
 
 class _Ahead(NamedTuple):
@@ -216,7 +216,7 @@ class ImageCameraMotion:
         found = kept.landmarks.motion_to(self._present)
         if isinstance(found, str):
             return CameraMotion(None, f"camera motion unknown: {found}")
-        return _camera_motion(found, scale, kept.size, MOST_KEPT_SHIFT)
+        return _camera_motion(found, scale, kept.size, MAX_KEPT_SHIFT)
 
 
 def _look_ahead(image: Image, previous: _Previous | None) -> tuple[Grey, _Registration | str]:
@@ -229,7 +229,7 @@ def _look_ahead(image: Image, previous: _Previous | None) -> tuple[Grey, _Regist
     return small, _register(previous, small, previous.corners)
 
 
-def rejection(matrix: Matrix, width: int, height: int, most_shift: float = MOST_SHIFT) -> str:
+def rejection(matrix: Matrix, width: int, height: int, most_shift: float = MAX_SHIFT) -> str:
     """Return why a matrix can't be the camera's motion between two images of this size; empty if it can."""
     if matrix.shape != (3, 3) or not np.isfinite(matrix).all() or abs(matrix[2, 2]) < 1e-9:
         return "not a finite homography"
@@ -246,17 +246,17 @@ def rejection(matrix: Matrix, width: int, height: int, most_shift: float = MOST_
     if min(changes) <= 0:
         return "it mirrors the image"
     zooms = list(map(math.sqrt, changes))
-    if not 1 / MOST_ZOOM < zooms[4] < MOST_ZOOM:
-        return f"it zooms by {zooms[4]:.2g} (at most {MOST_ZOOM:g})"
-    if max(zooms) / min(zooms) > MOST_PERSPECTIVE:
-        return f"its perspective changes by {max(zooms) / min(zooms):.2g} (at most {MOST_PERSPECTIVE:g})"
+    if not 1 / MAX_ZOOM < zooms[4] < MAX_ZOOM:
+        return f"it zooms by {zooms[4]:.2g} (at most {MAX_ZOOM:g})"
+    if max(zooms) / min(zooms) > MAX_PERSPECTIVE:
+        return f"its perspective changes by {max(zooms) / min(zooms):.2g} (at most {MAX_PERSPECTIVE:g})"
     dx, dy = (a * x + b * y + c) / depths[4] - x, (d * x + e * y + f) / depths[4] - y
     shift = math.hypot(dx, dy) / max(width, height)
     return f"it shifts by {shift:.2f} image sides (at most {most_shift:g})" if shift > most_shift else ""
 
 
 def _camera_motion(
-    found: Matrix, scale: float, size: tuple[int, int], most_shift: float = MOST_SHIFT
+    found: Matrix, scale: float, size: tuple[int, int], most_shift: float = MAX_SHIFT
 ) -> CameraMotion:
     """Return the answer for a homography of reduced images, ``scale`` times as large as those of ``size``."""
     matrix = _rescaled(found, 1 / scale)
@@ -273,7 +273,7 @@ def _rescaled(matrix: Matrix, scale: float) -> Matrix:
 def _small_grey(image: Image, region: Region | None = None) -> Grey:
     height = max(1, round(image.height * SMALL_WIDTH_PX / image.width))
     # Averaging all pixels of a large image would dominate the cost; a few of them are sufficient.
-    step = min(max(1, image.width // (2 * SMALL_WIDTH_PX)), MOST_STEP_PX)
+    step = min(max(1, image.width // (2 * SMALL_WIDTH_PX)), MAX_STEP_PX)
     grey = to_grey(image, region, step, step if image.width % step == 0 else 1)
     if image.width > SMALL_WIDTH_PX:
         return np.asarray(cv2.resize(grey, (SMALL_WIDTH_PX, height), interpolation=cv2.INTER_AREA), np.uint8)
@@ -315,8 +315,8 @@ def _detect_corners(grey: Grey, allowed: Grey) -> Corners:
 
 def _register(previous: _Previous, present: Grey, start: Corners) -> _Registration | str:
     """Return the motion to a reduced image, or why there is none."""
-    if len(start) < LEAST_INLIERS:
-        return f"{len(start)} corners found in the previous image, at least {LEAST_INLIERS} are needed"
+    if len(start) < MIN_INLIERS:
+        return f"{len(start)} corners found in the previous image, at least {MIN_INLIERS} are needed"
     scale = present.shape[1] / previous.size[0]
     found = _follow(previous.grey, present, start, start)
     if isinstance(found, str):
@@ -346,15 +346,15 @@ def _follow(previous: Grey, present: Grey, start: Corners, guess: Corners) -> tu
     )
     kept = found.ravel() == 1
     before, after = start[kept], moved[kept]
-    if len(before) < LEAST_INLIERS:
-        return f"{len(before)} corners were found again (at least {LEAST_INLIERS})"
+    if len(before) < MIN_INLIERS:
+        return f"{len(before)} corners were found again (at least {MIN_INLIERS})"
     matrix, mask = cv2.findHomography(before, after, cv2.RANSAC, INLIER_PX, maxIters=200, confidence=0.99)
     together = np.zeros(len(before), np.bool_) if matrix is None else mask.ravel() == 1
     inliers = int(together.sum())
-    if inliers < max(LEAST_INLIERS, LEAST_INLIER_SHARE * len(start)):
-        return f"{inliers} of {len(start)} corners move together (at least {LEAST_INLIER_SHARE:.0%})"
+    if inliers < max(MIN_INLIERS, MIN_INLIER_SHARE * len(start)):
+        return f"{inliers} of {len(start)} corners move together (at least {MIN_INLIER_SHARE:.0%})"
     # A homography of one corner of the image is weak evidence on the others.
     spread = before[together, 0].std(axis=0) / np.array(previous.shape[::-1])
-    if spread.min() < LEAST_SPREAD:
+    if spread.min() < MIN_SPREAD:
         return f"the corners that move together fill only a part of the image (spread {spread.min():.2f})"
     return np.asarray(matrix, np.float64), after[together]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.types import Image
-from efftam_ros.images.headers import MOST_PIXELS, check_size
+from efftam_ros.images.headers import MAX_PIXELS, check_size
 from efftam_ros.images.streams.decoding import LONGEST_DAMAGE_NS
 from efftam_ros.images.streams.frames import pixels_as
 from efftam_ros.images.streams.h264 import PictureNumbers
@@ -32,7 +32,7 @@ CODECS = {"264": "h264", "265": "hevc", "hevc": "hevc", "vp9": "vp9", "av1": "av
 # received: images that need it would be wrong without an error.
 LONGEST_PAUSE_NS = 1_000_000_000
 # Packets in a row that make their `pts` a count of images.
-LEAST_STEPS = 3
+MIN_STEPS = 3
 
 
 class VideoDecoder:
@@ -53,7 +53,7 @@ class VideoDecoder:
         """The bytes of the last image's first plane, [N]."""
 
     def decode(
-        self, message: Any, arrived_ns: int, most_pixels: int = MOST_PIXELS
+        self, message: Any, arrived_ns: int, most_pixels: int = MAX_PIXELS
     ) -> tuple[int, int, Callable[[], Image]]:
         """Return width and height of this message's image, px, and what converts it to bgr8.
 
@@ -125,8 +125,8 @@ class VideoDecoder:
         a time in its place."""
         pts = int(getattr(message, "pts", 0))
         step, self._pts = pts - self._pts, pts
-        is_gap = step > 1 and self._steps_of_one >= LEAST_STEPS
-        self._steps_of_one = self._steps_of_one + 1 if step == 1 else LEAST_STEPS if is_gap else 0
+        is_gap = step > 1 and self._steps_of_one >= MIN_STEPS
+        self._steps_of_one = self._steps_of_one + 1 if step == 1 else MIN_STEPS if is_gap else 0
         return is_gap
 
 

@@ -9,17 +9,17 @@ from typing import Any
 
 from efftam_ros.core.errors import InputError, shown
 
-MOST_PIXELS = 2**26
+MAX_PIXELS = 2**26
 """64 M: 8192 x 8192. Decoding a compressed image takes up to about ten bytes per pixel."""
-MOST_SIDE = 32_767
+MAX_SIDE = 32_767
 """OpenCV's resampling uses 16-bit pixel coordinates."""
-MOST_SEGMENTS = 500
+MAX_SEGMENTS = 500
 """Most JPEG segments before the size; cameras write fewer than 50."""
 
 Size = tuple[int, int]
 
 
-def check_size(width: int, height: int, most_pixels: int = MOST_PIXELS, what: str = "image") -> None:
+def check_size(width: int, height: int, most_pixels: int = MAX_PIXELS, what: str = "image") -> None:
     """Raise InputError if an image of this size must not be read."""
     if width < 1 or height < 1:
         raise InputError(f"{what} is {width} x {height} px; both sides must be at least 1")
@@ -28,8 +28,8 @@ def check_size(width: int, height: int, most_pixels: int = MOST_PIXELS, what: st
             f"{what} is {width} x {height} px, {width * height} in all; at most {most_pixels} are read"
             " (max_image_pixels): send smaller images"
         )
-    if max(width, height) > MOST_SIDE:
-        raise InputError(f"{what} is {width} x {height} px; a side may have at most {MOST_SIDE}: crop it")
+    if max(width, height) > MAX_SIDE:
+        raise InputError(f"{what} is {width} x {height} px; a side may have at most {MAX_SIDE}: crop it")
 
 
 def coded_size(data: Any, what: str = "compressed image") -> Size:
@@ -55,7 +55,7 @@ def coded_size(data: Any, what: str = "compressed image") -> Size:
 
 def _jpeg(data: memoryview) -> Size:
     at = 2
-    for _ in range(MOST_SEGMENTS):
+    for _ in range(MAX_SEGMENTS):
         mark, kind = data[at], data[at + 1]
         if mark != 0xFF:
             raise ValueError

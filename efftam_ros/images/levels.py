@@ -23,7 +23,7 @@ SAMPLE = 20_000
 # shutter for half a second. Time constants, s; a longer interval between images counts as LONGEST_S.
 WIDEN_S, NARROW_S, LONGEST_S = 0.5, 5.0, 1.0
 # Narrowest range, levels: below it only noise would be amplified.
-LEAST_SPAN = 16
+MIN_SPAN = 16
 # Fewest grey levels, each of at least this share of the pixels, that images show without a warning.
 FEWEST_LEVELS, LEVEL_SHARE = 12, 0.001
 
@@ -83,14 +83,14 @@ class Levels:
         ordered = np.partition(sample, (first, last))
         dark, bright = float(ordered[first]), float(ordered[last])
         # A flat image must not have its noise stretched to black and white.
-        room = max(MARGIN * (bright - dark), (LEAST_SPAN - (bright - dark)) / 2)
+        room = max(MARGIN * (bright - dark), (MIN_SPAN - (bright - dark)) / 2)
         low, high = max(0.0, dark - room), min(65535.0, bright + room)
         # Without smoothing a bright reflection would dim everything else from one image to the next.
         if self._range is not None:
             interval_s = min(abs(stamp_ns - self._last_ns) * 1e-9, LONGEST_S)
             low = _smoothed(self._range[0], low, interval_s, low < self._range[0])
             high = _smoothed(self._range[1], high, interval_s, high > self._range[1])
-        high = max(high, low + LEAST_SPAN)
+        high = max(high, low + MIN_SPAN)
         self._range, self._last_ns = (low, high), stamp_ns
         return low, high
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.types import Image
-from efftam_ros.images.headers import MOST_PIXELS, check_size, coded_size
+from efftam_ros.images.headers import MAX_PIXELS, check_size, coded_size
 from efftam_ros.images.levels import Levels
 from efftam_ros.images.pixels import ENCODINGS, NARROWED, check_image
 from efftam_ros.images.stillness import StillWatch
@@ -90,20 +90,20 @@ class StampGuard:
         return ahead_ns if ahead_ns > AHEAD_NS and step_ns > STEPS * max(self._steps) else 0
 
 
-MOST_FRAME_ID = 256
+MAX_FRAME_ID = 256
 """Most characters of a frame_id: it is copied into every answer and stored with every kept image."""
 
 
 def check_header(header: Any) -> None:
     """Raise InputError when an image's header is too large to be copied into answers."""
-    if len(header.frame_id) > MOST_FRAME_ID:
+    if len(header.frame_id) > MAX_FRAME_ID:
         raise InputError(
             f"image frame_id {shown(header.frame_id)} has {len(header.frame_id)} characters; give at most"
-            f" {MOST_FRAME_ID}"
+            f" {MAX_FRAME_ID}"
         )
 
 
-def image_from_message(msg: Any, most_pixels: int = MOST_PIXELS, levels: Levels | None = None) -> Image:
+def image_from_message(msg: Any, most_pixels: int = MAX_PIXELS, levels: Levels | None = None) -> Image:
     """View a sensor_msgs/Image as a checked `Image`, without copying ``msg.data`` unless it has 16 bits.
 
     ``levels``: reduces 16-bit pixels; None: each image has a range of its own. An encoding that only
@@ -165,7 +165,7 @@ def _converted(msg: Any) -> Image:
     return Image.from_array(np.ascontiguousarray(pixels, np.uint8))
 
 
-def compressed_size(msg: Any, most_pixels: int = MOST_PIXELS) -> tuple[int, int]:
+def compressed_size(msg: Any, most_pixels: int = MAX_PIXELS) -> tuple[int, int]:
     """Read width and height of a sensor_msgs/CompressedImage from its first bytes.
 
     Raises InputError when it has too many pixels or none of the formats of `coded_size`.
@@ -175,7 +175,7 @@ def compressed_size(msg: Any, most_pixels: int = MOST_PIXELS) -> tuple[int, int]
     return width, height
 
 
-def image_from_compressed(msg: Any, most_pixels: int = MOST_PIXELS, levels: Levels | None = None) -> Image:
+def image_from_compressed(msg: Any, most_pixels: int = MAX_PIXELS, levels: Levels | None = None) -> Image:
     """Decode a sensor_msgs/CompressedImage in a format of `coded_size` to a bgr8 `Image`, or one of the Bayer
     encoding that its format names.
 
@@ -270,7 +270,7 @@ class ImageReader:
 
             self._decoder = VideoDecoder()
 
-    def read(self, message: Any, arrived_ns: int, most_pixels: int = MOST_PIXELS) -> ReceivedImage:
+    def read(self, message: Any, arrived_ns: int, most_pixels: int = MAX_PIXELS) -> ReceivedImage:
         """Check a message and describe what it holds. A compressed image is decoded later, by the thread that
         uses it; a packet of a video at once, as the next ones need it. ``arrived_ns``: arrival on a steady
         clock, or the recording time. Raises InputError."""

@@ -22,11 +22,11 @@ EDGE = (EDGE_RGB[2], EDGE_RGB[1], EDGE_RGB[0])
 DASHES = {"dashed": (8.0, 8.0), "dotted": (1.0, 6.0)}
 CORNER = 0.25
 # Limits the drawing time for a box far larger than the image.
-MOST_MARKS = 1000
+MAX_MARKS = 1000
 TINT = 0.35
 ARROW_SECONDS = 0.5
 WINDOW_COLOUR = (160, 160, 160)
-MOST_HYPOTHESES = 5  # most hypotheses drawn
+MAX_HYPOTHESES = 5  # most hypotheses drawn
 FONT = cv2.FONT_HERSHEY_SIMPLEX
 
 
@@ -96,7 +96,7 @@ def _draw_search(bgr: NDArray[np.uint8], track: Track, colour: tuple[int, int, i
         width, height = view.extent
         corner = _pixel(view.x, view.y), _pixel(view.x + width, view.y + height)
         cv2.rectangle(bgr, *corner, WINDOW_COLOUR, 1)
-    for place in track.hypotheses[:MOST_HYPOTHESES]:
+    for place in track.hypotheses[:MAX_HYPOTHESES]:
         for start, end in _marks(place.box, "dashed", 1):
             cv2.line(bgr, _pixel(*start), _pixel(*end), colour, unit)
         at = _pixel(place.box.x, place.box.y - 2 * unit)
@@ -127,7 +127,7 @@ def _shares(line: str, length: float) -> list[tuple[float, float]]:
     mark, gap = DASHES.get(line, (math.inf, 0.0))
     if length <= mark:
         return [(0.0, 1.0)]
-    count = min(round((length + gap) / (mark + gap)), MOST_MARKS)
+    count = min(round((length + gap) / (mark + gap)), MAX_MARKS)
     if count < 2:
         return [(0.0, mark / length), (1.0 - mark / length, 1.0)]
     step = (1.0 - mark / length) / (count - 1)

@@ -24,38 +24,38 @@ Grey = NDArray[np.uint8]
 
 INNER_SHARE = 0.8  # share of the box's sides that is used: near its edges the box shows background
 
-LEAST_CONTRAST = 1.0  # standard deviation in grey levels; a camera's noise alone is more
+MIN_CONTRAST = 1.0  # standard deviation in grey levels; a camera's noise alone is more
 
 
 def is_blank(image: Image, box: Box) -> bool:
     """Return whether a box, px, and what surrounds it show the same single shade. False for a bad image."""
     around = Box.from_centre(box.cx, box.cy, 3 * box.width, 3 * box.height)
     try:
-        return float(to_grey(image, Region.inside(around, 1.0, image)).std()) < LEAST_CONTRAST
+        return float(to_grey(image, Region.inside(around, 1.0, image)).std()) < MIN_CONTRAST
     except InputError:
         return False
 
 
 # When fewer points than the second number are left, new ones are detected, up to the first.
-MOST_POINTS, LEAST_POINTS = 30, 20
+MAX_POINTS, MIN_POINTS = 30, 20
 LONG_IMAGES = 4  # images through which a point is followed before it counts
 COMPARED_IMAGES = 3  # last images; their largest number of points is compared with the present one
 TARGET_PX = 48.0  # size to which a larger target is reduced
 # Margin of the patch on every side of the target: the largest distance of a point from its expected position.
 MARGIN_PX = 20
 # A patch is used again while it has this margin and its scale differs by at most this factor.
-LEAST_MARGIN_PX, MOST_RESCALING = 15, 1.15
-LEAST_SIDE_PX = 8  # of the part of a patch that lies in the image
+MIN_MARGIN_PX, MAX_RESCALING = 15, 1.15
+MIN_SIDE_PX = 8  # of the part of a patch that lies in the image
 POINT_QUALITY = 0.02  # share of the best corner's score
 GAPS = 12.0  # points that fit side by side on the target
-LEAST_GAP_PX = 2.0  # least distance of two points, px of the patch
+MIN_GAP_PX = 2.0  # least distance of two points, px of the patch
 FLOW: dict[str, Any] = {
     "winSize": (9, 9),
     "maxLevel": 2,
     "criteria": (cv2.TERM_CRITERIA_COUNT | cv2.TERM_CRITERIA_EPS, 15, 0.03),
     "flags": cv2.OPTFLOW_USE_INITIAL_FLOW,
 }
-MOST_RETURN_PX = 1.0  # largest forward-backward error, px of the patch
+MAX_RETURN_PX = 1.0  # largest forward-backward error, px of the patch
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,11 @@ class _Patch:
 
     def fits(self, box: Box) -> bool:
         """Return whether the box can be followed from this patch almost as well as from a new one."""
-        margin = LEAST_MARGIN_PX / self.scale
+        margin = MIN_MARGIN_PX / self.scale
         x0, y0, x1, y1 = box.edges()
         right, bottom = self.x + self.side - margin, self.y + self.side - margin
         is_inside = x0 >= self.x + margin and y0 >= self.y + margin and x1 <= right and y1 <= bottom
-        return is_inside and 1 / MOST_RESCALING < _reduction(box) * self.scale < MOST_RESCALING
+        return is_inside and 1 / MAX_RESCALING < _reduction(box) * self.scale < MAX_RESCALING
 
 
 class FlowPoints:
@@ -111,7 +111,7 @@ class FlowPoints:
             moved, found, _ = cv2.calcOpticalFlowPyrLK(patch.grey, present, start, start.copy(), **FLOW)
             back, returned, _ = cv2.calcOpticalFlowPyrLK(present, patch.grey, moved, start.copy(), **FLOW)
             error = np.hypot(*(back - start).reshape(-1, 2).T)
-            followed = (found.ravel() == 1) & (returned.ravel() == 1) & (error < MOST_RETURN_PX)
+            followed = (found.ravel() == 1) & (returned.ravel() == 1) & (error < MAX_RETURN_PX)
             self._places = (moved.reshape(-1, 2).astype(np.float64) / patch.scale + (x, y))[followed]
             self._ages, is_long = self._ages[followed], is_long[followed]
         return FoundPoints(max(self._counts), self._places[is_long])
@@ -132,10 +132,10 @@ class FlowPoints:
 
     def _add(self, patch: _Patch, box: Box) -> None:
         """Add corners of the target that are not near a point."""
-        if len(self._places) >= LEAST_POINTS:
+        if len(self._places) >= MIN_POINTS:
             return
-        missing = MOST_POINTS - len(self._places)
-        gap = max(LEAST_GAP_PX, box.size * patch.scale / GAPS)
+        missing = MAX_POINTS - len(self._places)
+        gap = max(MIN_GAP_PX, box.size * patch.scale / GAPS)
         allowed = np.zeros(patch.grey.shape, np.uint8)
         inner = Box.from_centre(box.cx, box.cy, INNER_SHARE * box.width, INNER_SHARE * box.height)
         left, top, right, bottom = (
@@ -168,7 +168,7 @@ def _grey(image: Image, x: int, y: int, side: int, scale: float) -> Grey | None:
     """Return the square patch of an image at x, y, reduced by ``scale``; outside the image its border is
     repeated. None where too little of it lies in the image, or for a bad image."""
     region = Region(max(x, 0), max(y, 0), min(x + side, image.width), min(y + side, image.height))
-    if region.x1 - region.x0 < LEAST_SIDE_PX or region.y1 - region.y0 < LEAST_SIDE_PX:
+    if region.x1 - region.x0 < MIN_SIDE_PX or region.y1 - region.y0 < MIN_SIDE_PX:
         return None
     left, right = round((region.x0 - x) * scale), round((region.x1 - x) * scale)
     top, bottom = round((region.y0 - y) * scale), round((region.y1 - y) * scale)

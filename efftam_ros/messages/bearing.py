@@ -29,10 +29,10 @@ Distortion = Callable[[float, float], tuple[Pair, Matrix]]
 
 # Step of the central difference of the rates, px: far above rounding errors, far below the scale of the lens.
 SLOPE_STEP_PX = 0.5
-MOST_ITERATIONS = 30
+MAX_ITERATIONS = 30
 CONVERGED = 1e-12
 # Focal lengths and other numbers of a calibration, px: far beyond any lens, and products of them stay finite.
-LEAST_FOCAL_PX, MOST_PX = 1e-3, 1e9
+MIN_FOCAL_PX, MAX_PX = 1e-3, 1e9
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Intrinsics:
         if matrix[0] == 0.0:
             return None
         fx, skew, cx, fy, cy = matrix[0], matrix[1], matrix[2], matrix[4], matrix[5]
-        if not (min(fx, fy) >= LEAST_FOCAL_PX and all(abs(number) <= MOST_PX for number in matrix)):
+        if not (min(fx, fy) >= MIN_FOCAL_PX and all(abs(number) <= MAX_PX for number in matrix)):
             raise InputError(
                 f"camera_info has focal lengths {fx:g}, {fy:g}, principal point ({cx:g}, {cy:g}) and skew"
                 f" {skew:g} px; calibrate the camera again"
@@ -267,7 +267,7 @@ def _equidistant(d: list[float]) -> Distortion:
 def _undistort(distort: Distortion, x0: float, y0: float) -> Pair:
     """Solve distort(x, y) = (x0, y0) by Newton's method, starting from the distorted point."""
     x, y = x0, y0
-    for _ in range(MOST_ITERATIONS):
+    for _ in range(MAX_ITERATIONS):
         (px, py), slope = distort(x, y)
         if slope[0] * slope[3] - slope[1] * slope[2] <= 0.0:
             break  # beyond the fold of the polynomial, where the map is not injective
@@ -302,7 +302,7 @@ TRANSPORT_SUFFIXES = ("/compressed", "/ffmpeg", "/foxglove")
 """Of topics, as image_transport names them."""
 OFF_CENTRE = 0.3
 """Least share of the sensor's width and height at which the principal point of a binned camera lies."""
-LEAST_VIEW_DEG, MOST_VIEW_DEG = 1.0, 170.0
+MIN_VIEW_DEG, MAX_VIEW_DEG = 1.0, 170.0
 """Field of view of a side that a calibration can have."""
 
 
@@ -397,10 +397,10 @@ def _check_lens(lens: Intrinsics, width: int, height: int) -> None:
         )
     for side, focal_px in ((width, lens.fx), (height, lens.fy)):
         view_deg = math.degrees(2 * math.atan(side / 2 / focal_px))
-        if not LEAST_VIEW_DEG <= view_deg <= MOST_VIEW_DEG:
+        if not MIN_VIEW_DEG <= view_deg <= MAX_VIEW_DEG:
             raise InputError(
                 f"camera_info has the focal length {focal_px:g} px for a side of {side} px, a field of view"
-                f" of {view_deg:.1f} degrees; give {LEAST_VIEW_DEG:g} to {MOST_VIEW_DEG:g}: calibrate again"
+                f" of {view_deg:.1f} degrees; give {MIN_VIEW_DEG:g} to {MAX_VIEW_DEG:g}: calibrate again"
             )
 
 

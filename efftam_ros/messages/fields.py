@@ -18,11 +18,11 @@ from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.reasons import NO_REASON, Reason, ReasonCode
 from efftam_ros.core.types import Motion, Prompt, Track, TrackState
-from efftam_ros.images.headers import MOST_PIXELS
+from efftam_ros.images.headers import MAX_PIXELS
 from efftam_ros.images.message import image_from_message, stamp_like
 from efftam_ros.messages.bearing import Bearing
 
-MOST_NORMALIZED = 1.5
+MAX_NORMALIZED = 1.5
 """Largest side of a normalised box; above 1 so that a target may extend beyond the image."""
 
 
@@ -59,7 +59,7 @@ def check_selection(msg: Any) -> Kind:
     return Kind(msg.kind)
 
 
-def selection_prompt(msg: Any, width: int, height: int, most_pixels: int = MOST_PIXELS) -> Prompt:
+def selection_prompt(msg: Any, width: int, height: int, most_pixels: int = MAX_PIXELS) -> Prompt:
     """Convert a TargetSelection of kind BOX, POINTS or MASK to a prompt for an image of this size, px.
 
     Raises:
@@ -70,10 +70,10 @@ def selection_prompt(msg: Any, width: int, height: int, most_pixels: int = MOST_
     kind = check_selection(msg)
     sx, sy = (float(width), float(height)) if msg.units == Units.NORMALIZED else (1.0, 1.0)
     if kind is Kind.BOX:
-        if msg.units == Units.NORMALIZED and max(msg.width, msg.height) > MOST_NORMALIZED:
+        if msg.units == Units.NORMALIZED and max(msg.width, msg.height) > MAX_NORMALIZED:
             raise InputError(
                 f"selection box is {msg.width:g} x {msg.height:g} in shares of the image; at most"
-                f" {MOST_NORMALIZED:g} is taken: for pixels set units to PIXELS"
+                f" {MAX_NORMALIZED:g} is taken: for pixels set units to PIXELS"
             )
         prompt = Prompt(box=Box(msg.x * sx, msg.y * sy, msg.width * sx, msg.height * sy))
     elif kind is Kind.POINTS:

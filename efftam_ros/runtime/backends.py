@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from efftam_ros.core.config import MOST_TARGETS, CheckedSettings, setting
+from efftam_ros.core.config import MAX_TARGETS, CheckedSettings, setting
 from efftam_ros.core.errors import InputError, shown
 
 PRECISIONS = ("auto", "fp32", "fp16", "int8")
@@ -184,7 +184,7 @@ class PipelineConfig(CheckedSettings):
         "auto", "precision of the network, as far as the back end offers it", choices=PRECISIONS
     )
     max_targets: int = setting(
-        1, "most targets at once; each needs memory, on a GPU too", within=(1, MOST_TARGETS)
+        1, "most targets at once; each needs memory, on a GPU too", within=(1, MAX_TARGETS)
     )
     threads: int = setting(
         0, "CPU threads of the network; 0: one per physical core, at most four", within=(0, 256)

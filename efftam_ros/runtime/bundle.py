@@ -209,11 +209,11 @@ MANIFEST = "bundle.json"
 MODELS = Path(__file__).resolve().parent.parent / "models"
 DEFAULT_BUNDLE = "compact_192"
 RING_SLOTS = 24
-MOST_MANIFEST_BYTES = 2**20
+MAX_MANIFEST_BYTES = 2**20
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """Names of bundles and of their files: they become parts of paths."""
 SHA256 = re.compile(r"[0-9a-f]{64}")
-MOST_SIDE, MOST_ROWS, MOST_AXIS = 4096, 64, 2**20
+MAX_SIDE, MAX_ROWS, MAX_AXIS = 4096, 64, 2**20
 HEAD_SHARES = ("level_share", "prompt_share")
 """Entries of ``box_head`` in the manifest, as in `BoxHead`."""
 
@@ -328,8 +328,8 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
             remedy = f"the network that ships is {MODELS / DEFAULT_BUNDLE}"
         raise InputError(f"bundle {folder} {what}; {remedy}")
     try:
-        if path.stat().st_size > MOST_MANIFEST_BYTES:
-            raise ValueError(f"it has {path.stat().st_size} bytes, at most {MOST_MANIFEST_BYTES} are read")
+        if path.stat().st_size > MAX_MANIFEST_BYTES:
+            raise ValueError(f"it has {path.stat().st_size} bytes, at most {MAX_MANIFEST_BYTES} are read")
         manifest = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON that can be read ({shown(error)}); {_AGAIN}") from error
@@ -368,18 +368,18 @@ class _Manifest:
             self._require(SHA256.fullmatch(digest), f"{at}/sha256", digest, "64 hexadecimal digits")
             self._require(size >= 0, f"{at}/bytes", size, "0 or more")
         side, name = self._get("image.side", int), self._get("name", str)
-        fits = 16 <= side <= MOST_SIDE and side % 16 == 0
-        self._require(fits, "image.side", side, f"a positive multiple of 16 up to {MOST_SIDE}")
+        fits = 16 <= side <= MAX_SIDE and side % 16 == 0
+        self._require(fits, "image.side", side, f"a positive multiple of 16 up to {MAX_SIDE}")
         plain = "letters, digits, dots, dashes and underscores"
         self._require(PLAIN_NAME.fullmatch(name), "name", name, plain)
         spec = PipelineSpec(
             name=name,
             image_side=side,
-            temporal_rows=self._number("protocol.temporal_rows", 2, MOST_ROWS, int),
-            max_maps=self._number("protocol.max_maps", 1, MOST_ROWS, (int, type(None))),
-            max_pointers=self._number("protocol.max_pointers", 1, MOST_ROWS, int),
+            temporal_rows=self._number("protocol.temporal_rows", 2, MAX_ROWS, int),
+            max_maps=self._number("protocol.max_maps", 1, MAX_ROWS, (int, type(None))),
+            max_pointers=self._number("protocol.max_pointers", 1, MAX_ROWS, int),
             slots=RING_SLOTS,
-            recent_maps=self._number("protocol.recent_maps", 0, MOST_ROWS, int),
+            recent_maps=self._number("protocol.recent_maps", 0, MAX_ROWS, int),
             default_view=self._one_of("protocol.default_view", ("auto", "full", "window")),
             window_factor=float(self._number("protocol.window_factor", 1.0, 100.0)),
             box_head=self._box_head(),
@@ -414,7 +414,7 @@ class _Manifest:
         tensors = {}
         for name in self._get(where, dict):
             shape = self._get(f"{where}.{name}.shape", list)
-            fits = all(isinstance(a, str) or (type(a) is int and 0 < a <= MOST_AXIS) for a in shape)
+            fits = all(isinstance(a, str) or (type(a) is int and 0 < a <= MAX_AXIS) for a in shape)
             self._require(fits, f"{where}.{name}.shape", shape, "positive sizes or axis names")
             tensors[name] = Tensor(self._get(f"{where}.{name}.dtype", str), tuple(shape))
         return tensors

@@ -21,7 +21,7 @@ contributes (bilinear sampling reaches one pixel to either side), the result is 
 a frame takes a third of the time of OpenCV's area filter."""
 BILINEAR_MARGIN = 2
 """Pixels outside the view that its samples may read: one for bilinear sampling, one for rounding."""
-MOST_SAMPLES = 4096
+MAX_SAMPLES = 4096
 """Most samples along a side of the sampled square, at three bytes per sample. A view that shows more than
 6700 px along a side skips pixels."""
 
@@ -109,7 +109,7 @@ class Preprocessor:
 def fineness(view: View) -> int:
     """Samples per network px and axis."""
     wanted = math.ceil(DENSITY / min(view.scale_x, view.scale_y) - 1e-9)
-    return max(1, min(wanted, MOST_SAMPLES // view.side))
+    return max(1, min(wanted, MAX_SAMPLES // view.side))
 
 
 def _warp(pixels: NDArray[Any], region: Region, view: View, fine: int, out: NDArray[Any]) -> NDArray[Any]:

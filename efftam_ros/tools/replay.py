@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.config import MOST_TARGETS
+from efftam_ros.core.config import MAX_TARGETS
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.targets import NEXT_FREE, STEERED, TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt, Track, TrackState
@@ -102,8 +102,8 @@ def run(args: argparse.Namespace) -> int:
             raise InputError(f"no target: {args.bag} holds no {bags.SELECTION_TYPE}; give --box X,Y,W,H")
         is_one = all(selection.message.target_id == STEERED for selection in selections)
         # Each target costs memory; how many a recorded selection asks for is known only as it comes.
-        wanted = len(by_target(args.box, args.point)) if drawn else 1 if is_one else MOST_TARGETS
-        pipeline = open_pipeline(options.pipeline_config(args, min(wanted, MOST_TARGETS)))
+        wanted = len(by_target(args.box, args.point)) if drawn else 1 if is_one else MAX_TARGETS
+        pipeline = open_pipeline(options.pipeline_config(args, min(wanted, MAX_TARGETS)))
         stack.callback(pipeline.close)
         writer = stack.enter_context(bags.writing(args.out, args.storage))
         replay = Replay(

@@ -23,7 +23,7 @@ CLIENT = "efftam_ros.ros.select_client"
 # As ROS 2 takes names: no part is empty or begins with a digit.
 NAME = r"[A-Za-z_]\w*"
 NAMESPACE = rf"({NAME}(/{NAME})*)?"
-MOST_SECONDS = 2**31 - 1
+MAX_SECONDS = 2**31 - 1
 """Largest number of seconds in a stamp."""
 
 
@@ -79,8 +79,8 @@ def read_selection(args: argparse.Namespace) -> tuple[Selection | None, NDArray[
     if not re.fullmatch(r"\d{1,10}(\.\d{1,9})?", args.stamp):
         raise InputError(f"--stamp {shown(args.stamp)} is not in seconds, such as 1700000000.123456789")
     whole, _, fraction = args.stamp.partition(".")
-    if int(whole) > MOST_SECONDS:
-        raise InputError(f"--stamp is {args.stamp} s; a stamp has at most {MOST_SECONDS} s")
+    if int(whole) > MAX_SECONDS:
+        raise InputError(f"--stamp is {args.stamp} s; a stamp has at most {MAX_SECONDS} s")
     if args.clear:
         return None, None
     points, labels = read_points(args.point)

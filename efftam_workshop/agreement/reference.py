@@ -21,10 +21,10 @@ from efftam_workshop.agreement.compare import (
 )
 from efftam_workshop.agreement.runners import CpuRunner, Runner
 
-MOST_DEVIATION = 0.02
+MAX_DEVIATION = 0.02
 """Relative, of any output: ten times what FP16 with FP32 sums leaves (1.6e-3, measured in an interpreter), a
 tenth of what a wrong engine shows. TF32 stays below it too."""
-LEAST_OVERLAP, LEAST_WORST = 0.98, 0.9
+MIN_OVERLAP, MIN_WORST = 0.98, 0.9
 """Of masks over a clip, in the mean and in the worst frame. A wrong image encoder fell to 0.12."""
 CLIP_FRAMES = 30
 
@@ -39,7 +39,7 @@ class Tolerance:
     worst: float
 
 
-STRICT = Tolerance(MOST_DEVIATION, LEAST_OVERLAP, LEAST_WORST)
+STRICT = Tolerance(MAX_DEVIATION, MIN_OVERLAP, MIN_WORST)
 INT8_LIMITS = Tolerance(0.1, 0.97, 0.85)
 """Eight bits keep two digits. Accuracy on sequences is measured apart, with Q/DQ on the CPU
 (docs/benchmarks.md)."""

@@ -17,8 +17,8 @@ from efftam_workshop.eval.metrics import mean_scores
 from efftam_workshop.eval.sequences import find_sequences
 from efftam_workshop.export.int8 import CalibrationClip, write_quantized_bundle
 
-MOST_AO_DROP = 0.005
-MOST_NEW_FALSE_CLAIMS = 0.0
+MAX_AO_DROP = 0.005
+MAX_NEW_FALSE_CLAIMS = 0.0
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,13 @@ class Int8Cost:
         )
 
     def require_small(self) -> None:
-        """Raises InputError when the AO drops by more than `MOST_AO_DROP` or false claims are new."""
+        """Raises InputError when the AO drops by more than `MAX_AO_DROP` or false claims are new."""
         drop = self.ao[0] - self.ao[1]
         new = self.false_claims[1] - self.false_claims[0]
-        if not (drop <= MOST_AO_DROP and new <= MOST_NEW_FALSE_CLAIMS):
+        if not (drop <= MAX_AO_DROP and new <= MAX_NEW_FALSE_CLAIMS):
             raise InputError(
-                f"INT8 costs {drop:.4f} of AO ({MOST_AO_DROP} is the limit) and adds false claims in"
-                f" {new:.4f} of the frames ({MOST_NEW_FALSE_CLAIMS:g} is the limit); calibrate on other"
+                f"INT8 costs {drop:.4f} of AO ({MAX_AO_DROP} is the limit) and adds false claims in"
+                f" {new:.4f} of the frames ({MAX_NEW_FALSE_CLAIMS:g} is the limit); calibrate on other"
                 " footage, or build in fp16"
             )
 

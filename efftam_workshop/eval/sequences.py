@@ -27,7 +27,7 @@ FORMATS = "a folder with video.mp4 and boxes.csv, DAVIS or OTB"
 DAVIS_FPS = 24.0
 OTB_FPS = 30.0
 # Of a sequence or a data set.
-MOST_FRAMES = 1_000_000
+MAX_FRAMES = 1_000_000
 MARKS = ("boxes.csv", "JPEGImages", "img")
 # Sequences whose published ground truth covers only a part of the folder of images (1-based, inclusive; the
 # benchmark's own list).
@@ -171,8 +171,8 @@ def boxes_by_frame(path: Path) -> NDArray[np.float64]:
                 f"{path} has frame {frame} behind {max(found, default='nothing')}; frames count from 0 and"
                 " each may come once"
             )
-        if frame > MOST_FRAMES:
-            raise InputError(f"{path} has frame {frame}; at most {MOST_FRAMES} are read")
+        if frame > MAX_FRAMES:
+            raise InputError(f"{path} has frame {frame}; at most {MAX_FRAMES} are read")
         found[frame] = box
     boxes = np.full((max(found, default=-1) + 1, 4), np.nan)
     for frame, box in found.items():

@@ -35,7 +35,7 @@ from efftam_workshop.agreement.runners import Arrays, CpuRunner, Runner
 from efftam_workshop.export.fp16.convert import plain_graph
 from efftam_workshop.export.onnx.folding import drop_unused, evaluated, replace
 
-LEAST_FRAMES = 2
+MIN_FRAMES = 2
 METHOD = "extremes, symmetric, weights per channel"
 """How ranges follow from the inputs; part of the hash."""
 
@@ -49,10 +49,10 @@ class CalibrationClip:
     box: Box
 
     def __post_init__(self) -> None:
-        if len(self.frames) < LEAST_FRAMES:
+        if len(self.frames) < MIN_FRAMES:
             raise InputError(
                 f"calibration clip {self.name} has {len(self.frames)} frames, and memory attention first"
-                f" runs in the second; give at least {LEAST_FRAMES}"
+                f" runs in the second; give at least {MIN_FRAMES}"
             )
 
     @cached_property

@@ -13,7 +13,7 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.core.policies.drawn_box import (
     CONTINUED,
     EXTENT_FRAMES,
-    LARGEST_PX,
+    MAX_PX,
     MOST,
     RELATED_FRAMES,
     DrawnExtent,
@@ -200,8 +200,8 @@ def test_once_the_followed_mask_is_published_so_is_its_motion():
 @pytest.mark.parametrize(
     ("drawn", "prompted", "kind"),
     [
-        (Box(100, 100, LARGEST_PX, LARGEST_PX), PROMPTED, PromptedExtent),
-        (Box(100, 100, LARGEST_PX - 1, LARGEST_PX), PROMPTED, DrawnExtent),
+        (Box(100, 100, MAX_PX, MAX_PX), PROMPTED, PromptedExtent),
+        (Box(100, 100, MAX_PX - 1, MAX_PX), PROMPTED, DrawnExtent),
         (None, PROMPTED, TargetExtent),
         (Box(100, 100, 60, 60), None, TargetExtent),
     ],

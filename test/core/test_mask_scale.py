@@ -10,7 +10,7 @@ from support.scripted_target import candidates, followed
 
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.policies.default import CLEAR, SCALE_FRAMES, WEIGHT, MaskScale
-from efftam_ros.core.policies.drawn_box import BORDER, LARGEST_PX, size_overlap
+from efftam_ros.core.policies.drawn_box import BORDER, MAX_PX, size_overlap
 from efftam_ros.core.types import Candidates, Prompt
 
 SIZE = (1000, 500)
@@ -65,8 +65,8 @@ def test_the_frames_are_averaged_the_present_one_with_those_before():
 @pytest.mark.parametrize(
     ("drawn", "is_used"),
     [
-        (Box.from_centre(400, 200, LARGEST_PX - 0.1, LARGEST_PX - 0.1), True),
-        *((Box.from_centre(400, 200, side, side), False) for side in (LARGEST_PX, 200)),  # drawn roughly
+        (Box.from_centre(400, 200, MAX_PX - 0.1, MAX_PX - 0.1), True),
+        *((Box.from_centre(400, 200, side, side), False) for side in (MAX_PX, 200)),  # drawn roughly
         (None, False),
         (Box(1.1 * MARGIN, 1.1 * MARGIN, 24, 16), True),  # just clear of the border
         *((Box(0.9 * MARGIN, 100, 24, 16), False), (Box(400, 0.9 * MARGIN, 24, 16), False)),

@@ -17,8 +17,8 @@ from efftam_ros.core.motion import (
     EDGE,
     EDGE_PX,
     INITIAL_SPEED,
-    LEAST_CAMERA_S,
-    LEAST_DEPTH,
+    MIN_CAMERA_S,
+    MIN_DEPTH,
     SIZE_RATE_S,
     SIZE_WALK,
     MotionFilter,
@@ -133,7 +133,7 @@ class Textbook:
         self.shift, self.shift_s = self.shift + place - self.x[:2], self.shift_s + dt
         whole = np.kron(np.diag([1, 1, 0]), change) + np.kron(np.diag([0, 0, 1]), growth)
         self.x, self.p = np.concatenate([place, (whole @ self.x)[2:]]), whole @ self.p @ whole.T
-        if self.shift_s >= LEAST_CAMERA_S:
+        if self.shift_s >= MIN_CAMERA_S:
             self.camera, self.shift, self.shift_s = self.shift / self.shift_s, np.zeros(2), 0.0
 
     def distance(self, box: Box, quality: float) -> float:
@@ -245,7 +245,7 @@ def test_a_target_that_is_missed_goes_on_as_when_all_of_it_was_last_visible(even
         if name == "turn":
             matrix, dt_s = given_
             if matrix is not None:
-                assert target.is_behind(matrix) == (depth(matrix, now.box.cx, now.box.cy) < LEAST_DEPTH)
+                assert target.is_behind(matrix) == (depth(matrix, now.box.cx, now.box.cy) < MIN_DEPTH)
             for one in (now, whole):
                 if one is not None and matrix is not None and dt_s:
                     depth(matrix, one.box.cx, one.box.cy)

@@ -14,9 +14,9 @@ from efftam_ros.runtime.device.memory import GRAPHS
 from efftam_ros.runtime.verify import DISC_BOX
 from efftam_workshop.agreement.compare import ClipAgreement, GraphDeviation, compare_clip, run_clip
 from efftam_workshop.agreement.reference import (
-    LEAST_OVERLAP,
-    LEAST_WORST,
-    MOST_DEVIATION,
+    MAX_DEVIATION,
+    MIN_OVERLAP,
+    MIN_WORST,
     GraphAgreement,
     seeded_clip,
 )
@@ -24,7 +24,7 @@ from efftam_workshop.agreement.runners import CpuRunner
 
 GOOD = (
     GraphDeviation("image_encoder", "features", 1e-3),
-    GraphDeviation("mask_decoder", "boxes", MOST_DEVIATION),
+    GraphDeviation("mask_decoder", "boxes", MAX_DEVIATION),
 )
 
 
@@ -32,7 +32,7 @@ def clip(*overlaps: float) -> ClipAgreement:
     return ClipAgreement(overlaps, (0.0,) * len(overlaps))
 
 
-@pytest.mark.parametrize("agreement", [None, clip(LEAST_OVERLAP), clip(1.0, 1.0, 1.0, 1.0, LEAST_WORST)])
+@pytest.mark.parametrize("agreement", [None, clip(MIN_OVERLAP), clip(1.0, 1.0, 1.0, 1.0, MIN_WORST)])
 def test_what_is_within_the_limits_is_well(agreement):
     assert GraphAgreement(GOOD, agreement).fault == ""
 
@@ -79,12 +79,12 @@ def test_a_clip_remembers_what_the_pipeline_would_store(runners):
     assert not attended("bfloat16").any()
 
 
-@pytest.mark.parametrize("relative", [1.01 * MOST_DEVIATION, float("inf"), float("nan")])
+@pytest.mark.parametrize("relative", [1.01 * MAX_DEVIATION, float("inf"), float("nan")])
 def test_one_output_beyond_the_limit_is_named(relative):
     fault = GraphAgreement((*GOOD, GraphDeviation("memory_encoder", "map", relative)), clip(1.0)).fault
     assert fault.startswith("memory_encoder computes map with a relative error of")
 
 
-@pytest.mark.parametrize("agreement", [clip(LEAST_OVERLAP - 0.001), clip(*[1.0] * 9, LEAST_WORST - 0.01)])
+@pytest.mark.parametrize("agreement", [clip(MIN_OVERLAP - 0.001), clip(*[1.0] * 9, MIN_WORST - 0.01)])
 def test_a_clip_fails_by_its_mean_or_by_its_worst_frame(agreement):
     assert f"masks of {len(agreement.overlaps)} frames overlap" in GraphAgreement(GOOD, agreement).fault

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from support.bombs import png_bomb
 from support.limited import MIB, peak_bytes, run_limited
 
-from efftam_ros.core.errors import MOST_SHOWN, InputError, shown
+from efftam_ros.core.errors import MAX_SHOWN, InputError, shown
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image
-from efftam_ros.images.headers import MOST_PIXELS, MOST_SIDE, check_size, coded_size
-from efftam_ros.runtime.preprocess import MOST_SAMPLES, Preprocessor, fineness
+from efftam_ros.images.headers import MAX_PIXELS, MAX_SIDE, check_size, coded_size
+from efftam_ros.runtime.preprocess import MAX_SAMPLES, Preprocessor, fineness
 
 SIZE = (61, 37)
 PIXELS = np.random.default_rng(3).integers(0, 255, (SIZE[1], SIZE[0], 3), np.uint8)
@@ -129,12 +129,12 @@ def test_a_jpeg_of_empty_segments_is_given_up_early():
 
 
 def test_sizes_up_to_the_limits_pass_and_beyond_are_refused_with_the_parameter():
-    check_size(8192, MOST_PIXELS // 8192)
-    check_size(MOST_SIDE, 2)
+    check_size(8192, MAX_PIXELS // 8192)
+    check_size(MAX_SIDE, 2)
     check_size(10, 10, 100)
     for size, said in (
-        ((8193, 8192), rf"8193 x 8192 px.*at most {MOST_PIXELS}.*max_image_pixels"),
-        *(((2, MOST_SIDE + 1), f"at most {MOST_SIDE}"), ((MOST_SIDE + 1, 2), f"at most {MOST_SIDE}")),
+        ((8193, 8192), rf"8193 x 8192 px.*at most {MAX_PIXELS}.*max_image_pixels"),
+        *(((2, MAX_SIDE + 1), f"at most {MAX_SIDE}"), ((MAX_SIDE + 1, 2), f"at most {MAX_SIDE}")),
         *(((0, 5), "at least 1"), ((5, 0), "at least 1"), ((11, 10, 100), "at most 100 are read")),
     ):
         with pytest.raises(InputError, match=said):
@@ -200,7 +200,7 @@ for i in range(3):
 @pytest.mark.parametrize("extent", [2_000.0, 40_000.0, 1e9])
 def test_samples_are_bounded_however_much_a_view_shows(extent: float):
     view = View.window(320, 240, extent, 192)
-    assert fineness(view) * 192 <= MOST_SAMPLES
+    assert fineness(view) * 192 <= MAX_SAMPLES
     Preprocessor(192, (0.5,) * 3, (0.2,) * 3)(Image.from_array(np.zeros((480, 640, 3), np.uint8)), view)
 
 
@@ -212,7 +212,7 @@ def test_up_to_6700_px_every_pixel_counts():
 
 def test_foreign_texts_are_cut_and_stay_on_one_line():
     assert shown("bgr8") == "'bgr8'"
-    assert len(shown("x" * 10**6)) <= MOST_SHOWN + 5
-    assert len(shown([1.5] * 10**4)) <= MOST_SHOWN + 5
+    assert len(shown("x" * 10**6)) <= MAX_SHOWN + 5
+    assert len(shown([1.5] * 10**4)) <= MAX_SHOWN + 5
     assert "\n" not in shown("a\nb")
     assert "\n" not in shown(np.zeros((9, 9)))

@@ -12,7 +12,7 @@ from efftam_ros.images.coded_video import VideoDecoder
 from efftam_ros.images.video import open_video
 from efftam_ros.tools.demo import CLIP
 
-LEAST_IMAGES = 40
+MIN_IMAGES = 40
 
 
 def threads() -> int:
@@ -30,7 +30,7 @@ def no_collection():
 
 def test_images_of_a_video_topic_make_no_threads(no_collection):
     decoder, kept = VideoDecoder(), []
-    data = packets("h264", count=LEAST_IMAGES)
+    data = packets("h264", count=MIN_IMAGES)
     for i, packet in enumerate(data):
         kept.append(decoder.decode(message(NAMES["h264"][0], packet, (i + 1) * PERIOD_NS), i * PERIOD_NS)[2])
     kept[0]()
@@ -46,7 +46,7 @@ def test_images_of_a_video_file_make_no_threads(no_collection):
         kept.append(frame)
         if len(kept) == 5:
             before = threads()
-        if len(kept) == LEAST_IMAGES:
+        if len(kept) == MIN_IMAGES:
             break
-    assert len(kept) == LEAST_IMAGES
+    assert len(kept) == MIN_IMAGES
     assert threads() <= before + 1

@@ -13,7 +13,7 @@ from support.limited import MIB, run_limited
 from efftam_ros.core.crop import window_inside
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
-from efftam_ros.core.types import MOST_POINTS, Prompt
+from efftam_ros.core.types import MAX_POINTS, Prompt
 from efftam_ros.runtime.preprocess import EncodedPrompt, encode_prompt, no_prompt
 
 FULL = View.full(640, 480, 512)
@@ -212,8 +212,8 @@ print(int(encoded.mask.sum()))
 
 
 def test_points_without_number_are_refused_before_anything_is_sized_by_them() -> None:
-    many = tuple((10.0, 10.0) for _ in range(MOST_POINTS + 1))
-    with pytest.raises(InputError, match=f"{MOST_POINTS + 1} points; give at most {MOST_POINTS}"):
+    many = tuple((10.0, 10.0) for _ in range(MAX_POINTS + 1))
+    with pytest.raises(InputError, match=f"{MAX_POINTS + 1} points; give at most {MAX_POINTS}"):
         encode_prompt(Prompt(points=many, labels=(1,) * len(many)), View.full(100, 100, 64), 100, 100)
-    most = Prompt(box=Box(1, 1, 9, 9), points=many[: MOST_POINTS - 2], labels=(1,) * (MOST_POINTS - 2))
-    assert encode_prompt(most, View.full(100, 100, 64), 100, 100).points.shape == (1, MOST_POINTS, 2)
+    most = Prompt(box=Box(1, 1, 9, 9), points=many[: MAX_POINTS - 2], labels=(1,) * (MAX_POINTS - 2))
+    assert encode_prompt(most, View.full(100, 100, 64), 100, 100).points.shape == (1, MAX_POINTS, 2)

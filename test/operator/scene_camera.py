@@ -29,7 +29,7 @@ from support.clip import clip
 from efftam_ros.images.message import fill_image
 
 # Of the clip these show the target alone and without a break.
-FIRST, MOST_PICTURES = 130, 100
+FIRST, MAX_PICTURES = 130, 100
 BITS = 64
 
 
@@ -49,8 +49,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--fps", type=float, default=30.0)
     parser.add_argument("--barcode", action="store_true")
     args = parser.parse_args()
-    if not 2 <= args.pictures <= MOST_PICTURES:
-        parser.error(f"--pictures is {args.pictures}; give 2 to {MOST_PICTURES}")
+    if not 2 <= args.pictures <= MAX_PICTURES:
+        parser.error(f"--pictures is {args.pictures}; give 2 to {MAX_PICTURES}")
     return args
 
 

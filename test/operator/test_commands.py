@@ -23,7 +23,7 @@ from efftam_ros.core.types import TrackState
 from efftam_ros.messages.reports import BoxReport, Selection
 
 LEASE_S = 10.0
-ALL = wire.LARGEST_TARGET
+ALL = wire.MAX_TARGET
 BOX = Selection(1, 0, Box(1, 2, 30, 40))
 POINT = Selection(1, 0, points=((1.0, 2.0),), labels=(1,))
 MESSAGES = {

@@ -19,7 +19,7 @@ from barcode_feed import BITS, BLOCK, BarcodeFeed
 from benchmarks.page_client import page
 from efftam_operator.announce import announcement, own_addresses
 from efftam_operator.feed import Lifecycle, Picture
-from efftam_operator.server import MOST_STRANGERS, OperatorServer
+from efftam_operator.server import MAX_STRANGERS, OperatorServer
 from efftam_operator.settings import Settings
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
@@ -238,12 +238,12 @@ async def test_sockets_without_the_token_keep_no_page_out(serve, feed, monkeypat
         page(server.url, hello=False) as slow,
         aiohttp.ClientSession(connector=connector) as session,
     ):
-        hogs = [asyncio.create_task(say_nothing(session)) for _ in range(MOST_STRANGERS + 8)]
+        hogs = [asyncio.create_task(say_nothing(session)) for _ in range(MAX_STRANGERS + 8)]
         try:
             for _ in range(10):
                 async with page(server.url, token=TOKEN) as client:
                     await client.until(lambda: client.messages("hello"))
-                    assert len(server._strangers) <= MOST_STRANGERS + 1
+                    assert len(server._strangers) <= MAX_STRANGERS + 1
             await slow.send(op="hello", token=TOKEN)
             await slow.until(lambda: slow.messages("hello"))
         finally:
@@ -256,12 +256,12 @@ async def test_half_written_requests_keep_no_page_out_and_are_dropped(serve, fee
     monkeypatch.setattr("efftam_operator.server.STRANGER_S", 1.0)
     server = serve(feed)
     hogs = []
-    for _ in range(2 * MOST_STRANGERS):
+    for _ in range(2 * MAX_STRANGERS):
         hogs.append(await asyncio.open_connection("127.0.0.1", server.port))
         hogs[-1][1].write(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 5\r\n")
     async with page(server.url) as client:
         await client.until(lambda: client.frames)
-        assert len(server._strangers) <= MOST_STRANGERS + 1
+        assert len(server._strangers) <= MAX_STRANGERS + 1
         for reader, _ in hogs:
             with contextlib.suppress(ConnectionError):
                 assert await asyncio.wait_for(reader.read(), 10) == b""

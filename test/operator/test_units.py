@@ -22,13 +22,13 @@ from efftam_operator.feed import Picture
 from efftam_operator.pairing import (
     FORGOTTEN_S,
     LEVEL_S,
-    MOST_TRACKS,
+    MAX_TRACKS,
     MOTION_WAIT_S,
     Tracks,
     WaitingPictures,
 )
 from efftam_operator.settings import Settings
-from efftam_operator.viewer import MOST_RECENT_BYTES, Lateness, RateLimit, Viewer
+from efftam_operator.viewer import MAX_RECENT_BYTES, Lateness, RateLimit, Viewer
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
@@ -213,7 +213,7 @@ async def test_on_a_thin_link_the_newest_track_alone_is_sent_with_the_next_pictu
 def test_pictures_are_kept_to_be_sent_whole_within_their_memory_and_go_one_at_a_time():
     viewer = Viewer(None, "page", Settings())
     for seq in range(1, 6):
-        kept = Picture(seq, jpeg=b"jpeg", nbytes=MOST_RECENT_BYTES // 4)
+        kept = Picture(seq, jpeg=b"jpeg", nbytes=MAX_RECENT_BYTES // 4)
         viewer.show(b"jpeg", seq, None, kept, 64)
         viewer.acknowledged(seq)
 
@@ -362,7 +362,7 @@ def test_motions_alone_do_not_fill_the_memory():
     tracks = Tracks()
     for stamp in range(1000):
         tracks.add_motion(MotionReport(stamp), 0.0)
-    assert len(tracks._open) <= MOST_TRACKS
+    assert len(tracks._open) <= MAX_TRACKS
 
 
 def shown(pictures, *at_s):

@@ -18,7 +18,7 @@ from efftam_ros.core.types import Image, Prompt
 from efftam_ros.images.message import ReceivedImage
 from efftam_ros.ros.tracker.frame_buffer import (
     ALL,
-    MOST_IMAGES,
+    MAX_IMAGES,
     NOBODY,
     Command,
     Followed,
@@ -206,10 +206,10 @@ def test_when_time_goes_back_stamps_of_before_are_forgotten():
         (filled(1000, 1100, 1200, 6000, 6100, keep_s=2.0), 6000, 1200, r"is 4\.90 s old and only 0\.10 s"),
         (filled(*range(0, 1000, 100), keep_bytes=350), 700, 600, "selection_buffer_bytes 350"),
         (
-            filled(*(i / 20 for i in range(1, MOST_IMAGES + 11)), keep_s=1e6),
+            filled(*(i / 20 for i in range(1, MAX_IMAGES + 11)), keep_s=1e6),
             11 / 20,
             10 / 20,
-            f"at most {MOST_IMAGES} images",
+            f"at most {MAX_IMAGES} images",
         ),
     ],
     ids=["span", "span with a gap", "bytes", "number"],

@@ -21,7 +21,7 @@ from efftam_ros.core.reasons import ReasonCode
 from efftam_ros.core.types import CameraMotion, Motion, Track, TrackState
 from efftam_ros.images.levels import Levels
 from efftam_ros.images.message import (
-    MOST_FRAME_ID,
+    MAX_FRAME_ID,
     ImageReader,
     check_header,
     fill_image,
@@ -184,9 +184,9 @@ def test_the_images_of_a_topic_are_told_of_before_they_are_decoded_and_share_a_r
 
 
 def test_a_frame_id_is_taken_up_to_its_limit():
-    check_header(SimpleNamespace(frame_id="x" * MOST_FRAME_ID))
-    with pytest.raises(InputError, match=f"has {MOST_FRAME_ID + 1} characters"):
-        check_header(SimpleNamespace(frame_id="x" * (MOST_FRAME_ID + 1)))
+    check_header(SimpleNamespace(frame_id="x" * MAX_FRAME_ID))
+    with pytest.raises(InputError, match=f"has {MAX_FRAME_ID + 1} characters"):
+        check_header(SimpleNamespace(frame_id="x" * (MAX_FRAME_ID + 1)))
 
 
 def test_16_bit_png_are_read_as_their_raw_images(header):

@@ -26,7 +26,7 @@ from efftam_ros.images.message import ImageReader, fill_image
 from efftam_ros.images.pixels import to_bgr
 from efftam_ros.messages.fields import About, bbox_fields
 from efftam_ros.messages.reports import Selection, box_report
-from efftam_ros.ros.common.conversions import LARGEST_STAMP_NS
+from efftam_ros.ros.common.conversions import MAX_STAMP_NS
 
 PIXELS = np.random.default_rng(0).integers(0, 255, (48, 64, 3), np.uint8)
 
@@ -247,13 +247,13 @@ def test_who_answers_is_told_at_every_change_and_nobody_once_the_answers_are_not
 
 def test_a_stamp_that_no_message_can_hold_is_not_sent(monkeypatch):
     graph = Graph(monkeypatch)
-    for stamp_ns, count in ((LARGEST_STAMP_NS, 1), (LARGEST_STAMP_NS + 1, 1)):
+    for stamp_ns, count in ((MAX_STAMP_NS, 1), (MAX_STAMP_NS + 1, 1)):
         graph.feed.hold(stamp_ns)
         assert len(graph.sent) == count
     replies = []
-    graph.feed.propose(Selection(LARGEST_STAMP_NS + 1))
-    graph.feed.select(Selection(LARGEST_STAMP_NS + 1), replies.append)
-    assert (graph.told[0].stamp_ns, graph.told[0].box) == (LARGEST_STAMP_NS + 1, None)
+    graph.feed.propose(Selection(MAX_STAMP_NS + 1))
+    graph.feed.select(Selection(MAX_STAMP_NS + 1), replies.append)
+    assert (graph.told[0].stamp_ns, graph.told[0].box) == (MAX_STAMP_NS + 1, None)
     assert "stamps end at" in graph.told[0].reason
     assert (replies[0].ok, "stamps end at" in replies[0].message) == (False, True)
 

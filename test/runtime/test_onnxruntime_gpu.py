@@ -336,7 +336,7 @@ class TestTheEngineCache:
         }
         monkeypatch.setattr(gpu, "tensorrt_version", lambda: "101303")
         found.add(self.folder(fake, shipped, cache))
-        monkeypatch.setattr(options, "MOST_DYNAMIC", 100)  # another option of the provider
+        monkeypatch.setattr(options, "MAX_DYNAMIC", 100)  # another option of the provider
         found.add(self.folder(fake, shipped, cache))
         assert len(found) == 5
 

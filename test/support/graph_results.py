@@ -16,7 +16,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-MOST_BYTES = 256 << 20
+MAX_BYTES = 256 << 20
 """The results used last are kept, of all graphs together."""
 
 Key = tuple[onnxruntime.InferenceSession, bytes]
@@ -44,6 +44,6 @@ def results_of(
         values.setflags(write=False)
     with _lock:
         _kept[key] = results
-        while sum(values.nbytes for kept in _kept.values() for values in kept) > MOST_BYTES:
+        while sum(values.nbytes for kept in _kept.values() for values in kept) > MAX_BYTES:
             _kept.popitem(last=False)
     return results

@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="training needs torch: scripts/setup_env --w
 from efftam_ros.runtime.verify import DISC_BOX, moving_disc, picture
 from training.__main__ import main
 from training.box.fit import boxes_of_profiles, read, solve
-from training.box.record import MOST_STEP, step_of
+from training.box.record import MAX_STEP, step_of
 
 SIDE = 16
 
@@ -100,6 +100,6 @@ def test_a_recorded_target_can_be_fitted_to_and_is_not_recorded_again(tmp_path: 
     assert (out / "disc.npz").stat().st_mtime_ns == before
 
 
-@pytest.mark.parametrize(("length", "images", "step"), [(20, 24, 1), (48, 24, 2), (500, 24, MOST_STEP)])
+@pytest.mark.parametrize(("length", "images", "step"), [(20, 24, 1), (48, 24, 2), (500, 24, MAX_STEP)])
 def test_few_images_cover_a_video(length: int, images: int, step: int) -> None:
     assert step_of(length, images) == step

@@ -17,8 +17,8 @@ from training import clips
 from training.clips import (
     BOX,
     CLICK,
-    LEAST_SHARE,
     MASK,
+    MIN_SHARE,
     Clip,
     ClipSource,
 )
@@ -201,7 +201,7 @@ def test_a_prompt_is_never_on_something_hidden(prompted):
 
 def test_presence_follows_the_visible_share(prompted):
     whole = 10_000
-    just, under = math.isqrt(int(LEAST_SHARE * whole)) + 1, math.isqrt(int(LEAST_SHARE * whole)) - 1
+    just, under = math.isqrt(int(MIN_SHARE * whole)) + 1, math.isqrt(int(MIN_SHARE * whole)) - 1
     clip = prompted(squares(100, just, under, 0, whole=whole))
     assert clip.present.tolist() == [1, 1, 0, 0]
     assert [bool(mask.any()) for mask in clip.masks] == [True, True, False, False]

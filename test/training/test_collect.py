@@ -17,7 +17,7 @@ from training_helpers import commit_all, git, put
 
 from efftam_ros.core.errors import InputError
 from efftam_workshop.eval.sequences import Sequence, find_sequences
-from training.collect import MOST_FRAMES, Source, collect, read_sources
+from training.collect import MAX_FRAMES, Source, collect, read_sources
 from training.material import FOOTAGE_WIDTH
 
 REPOSITORY = "someone/Some.Tracker"
@@ -211,7 +211,7 @@ ROW = f"a,OTB-100,set1,x/y,{'0' * 40},f,%04d.jpg,a.txt,otb,1,2,research"
         ("%04d.jpg", "img.jpg"),
         (",1,2,", ",one,2,"),
         (",1,2,", ",1,1,"),
-        (",1,2,", f",1,{MOST_FRAMES + 1},"),
+        (",1,2,", f",1,{MAX_FRAMES + 1},"),
         ("0" * 40, "0" * 10),
         ("x/y", "xy"),
         ("set1", "set9"),

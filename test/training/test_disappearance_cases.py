@@ -9,7 +9,7 @@ from support.clip import clip as demo_clip
 from support.clip import widened, write_sequence
 
 from efftam_ros.core.geometry import Box
-from training.reacquisition.cases import KINDS, MOST_PER_CLIP, Case, Film, make_cases
+from training.reacquisition.cases import KINDS, MAX_PER_CLIP, Case, Film, make_cases
 from training.reacquisition.footage import HALVES, Footage, find_footage, half_of
 
 
@@ -49,7 +49,7 @@ def test_cases_are_the_same_in_every_run_and_of_all_kinds(clips):
     cases = make_cases(clips)
     assert [case.name for case in cases] == [case.name for case in make_cases(clips)]
     assert {case.kind for case in cases} == set(KINDS)
-    assert len(cases) == 2 * MOST_PER_CLIP
+    assert len(cases) == 2 * MAX_PER_CLIP
 
 
 def test_repeats_keep_the_first_cases_and_add_others_of_the_same_kinds(clips):

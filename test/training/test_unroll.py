@@ -24,7 +24,7 @@ from training import unroll as module
 from training.clips import Clip, ClipSource
 from training.mixture import Mixture
 from training.train import new_network
-from training.unroll import MOST_RECENT, unroll
+from training.unroll import MAX_RECENT, unroll
 from training.validation import stack, validate, validation_clips
 
 SIDE = 192
@@ -112,7 +112,7 @@ def run_product(network, clip: Clip) -> list[bool]:
     """The clip frame by frame through the eager pipeline and the tracker's memory bank. Returns whether each
     frame was remembered as present."""
     pipeline, spec = TorchPipeline(network, threads=torch.get_num_threads()), network.spec
-    rule = RankedFrames(spec.temporal_rows, MOST_RECENT, spec.max_maps, 1 + MOST_RECENT)
+    rule = RankedFrames(spec.temporal_rows, MAX_RECENT, spec.max_maps, 1 + MAX_RECENT)
     bank = MemoryBank(rule, pipeline.spec.slots)
     remembered = []
     for frame, picture in enumerate(clip.images):
@@ -225,9 +225,9 @@ def test_the_prompted_frame_is_always_attended_to_and_recent_ones_newest_first(f
     assert used[1:] == sorted(set(used[1:]), reverse=True)
     assert all(0 < past < frame for past in used[1:])
     assert ages == list(range(len(used) - 1))
-    assert len(ages) <= MOST_RECENT
+    assert len(ages) <= MAX_RECENT
     if seed is None:
-        assert used[1:] == list(range(frame - 1, 0, -1))[:MOST_RECENT]
+        assert used[1:] == list(range(frame - 1, 0, -1))[:MAX_RECENT]
 
 
 def test_gradients_reach_everything(clips):

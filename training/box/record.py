@@ -41,7 +41,7 @@ from efftam_ros.tools.common.following import follow
 from efftam_ros.tools.common.terminal import progress_bar
 from efftam_workshop.eval.sequences import Sequence, find_sequences
 
-MOST_IMAGES, MOST_STEP = 24, 4
+MAX_IMAGES, MAX_STEP = 24, 4
 NOTHING = (math.nan,) * 4
 
 
@@ -125,7 +125,7 @@ def _frames(sequence: Sequence, images: int, step: int) -> Iterator[Any]:
 
 def step_of(length: int, images: int) -> int:
     """Every how many images a video of ``length`` is looked at, so that about ``images`` cover it."""
-    return max(1, min(MOST_STEP, math.ceil(length / images)))
+    return max(1, min(MAX_STEP, math.ceil(length / images)))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -135,7 +135,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--images",
         type=int,
-        default=MOST_IMAGES,
+        default=MAX_IMAGES,
         metavar="N",
         help="at most, of a target; default %(default)s",
     )

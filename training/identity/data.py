@@ -61,9 +61,9 @@ LONGEST = 160  # px, the longer side of a box in a crop
 LONGEST_WHOLE = 128  # px, of an image that shows its object alone, as the network takes it
 LONGEST_IMAGE = 480  # px, of a whole image
 LEAST = 10  # px, the shorter side of a box in its image
-LEAST_VISIBLE = 0.5  # of the box, where a data set says how much
-MOST_CROPS = 30  # of an object
-MOST_OBJECTS = 300  # of a video, or of an archive of cut-outs
+MIN_VISIBLE = 0.5  # of the box, where a data set says how much
+MAX_CROPS = 30  # of an object
+MAX_OBJECTS = 300  # of a video, or of an archive of cut-outs
 CUT_OUT_VIEWS = 10  # of a side
 VEHICLE = re.compile(r"cats_v\w+_\d{5}")
 QUALITY, IMAGE_QUALITY = 88, 80
@@ -161,12 +161,12 @@ def most_seen(things: Iterable[Thing]) -> list[Thing]:
     kept = []
     for group in groups.values():
         if group[0].views[0].box is not None:
-            group = sorted(group, key=lambda thing: -len(thing.views))[:MOST_OBJECTS]
+            group = sorted(group, key=lambda thing: -len(thing.views))[:MAX_OBJECTS]
         kept += group
     return kept
 
 
-def spread(views: list[View], most: int = MOST_CROPS) -> list[View]:
+def spread(views: list[View], most: int = MAX_CROPS) -> list[View]:
     """At most so many of the views, over the whole time."""
     views = sorted(views, key=lambda view: view.frame)
     picked = np.linspace(0, len(views) - 1, min(most, len(views))).round().astype(int)
@@ -295,7 +295,7 @@ class Mot:
             images = {int(Path(p).stem): p for p in paths if p.startswith(f"{folder}/img1/")}
             for line in self.files.read(truth).decode().splitlines():
                 frame, target, x, y, w, h, considered, kind, visible = _mot_row(line)
-                if considered and kind == 1 and visible >= LEAST_VISIBLE and frame in images:
+                if considered and kind == 1 and visible >= MIN_VISIBLE and frame in images:
                     key = folder.replace("/", "_"), str(target)
                     thing = things.setdefault(key, Thing(*key, self.kind))
                     thing.views.append(View(images[frame], frame, (x - 1, y - 1, w, h)))
@@ -453,7 +453,7 @@ class CutOuts:
         return [Thing(self.group, name, "cutout", self._views(name)) for name in self.sprites]
 
     def _views(self, name: str) -> list[View]:
-        count = min(MOST_CROPS, CUT_OUT_VIEWS * len(self.sprites[name]))
+        count = min(MAX_CROPS, CUT_OUT_VIEWS * len(self.sprites[name]))
         keys = (f"{name}#{i}" for i in range(count))
         return [View(key, number, self._placed(key)[1]) for number, key in enumerate(keys)]
 
@@ -616,7 +616,7 @@ def cut_outs(name: str, archives: list[Path]) -> CutOuts:
         elif fullest[stem[:-5]] == stem[:-2]:
             sprites[stem].append(image)
     names = sorted(sprites)
-    picked = np.linspace(0, len(names) - 1, min(MOST_OBJECTS, len(names))).round().astype(int)
+    picked = np.linspace(0, len(names) - 1, min(MAX_OBJECTS, len(names))).round().astype(int)
     backdrops = [image for _, content in members(archives[-1]) if (image := decoded(content)) is not None]
     from_above = any("aerial" in f"{path.parent.name}/{path.name}" for path in archives)
     kept = {names[i]: sprites[names[i]] for i in picked}

@@ -34,9 +34,9 @@ FIXED_HALVES = {"validation_a": "choosing", "validation_b": "reporting"}
 SMALL_PX = 40.0  # size of the targets of ``leave``
 SIDE_SHARE = 0.6  # sides of the virtual cameras, in those of the images
 AWAY_S, TURN_S = 1.0, 0.3  # of ``swing``: time away, and of each turn
-LEAST_IN, LEAST_OUT = 12, 6  # images in view and out of view of ``leave``
+MIN_IN, MIN_OUT = 12, 6  # images in view and out of view of ``leave``
 BEFORE = 30  # images before the event that are used at most, and three times as many after it
-LEAST_IMAGES = 36
+MIN_IMAGES = 36
 Picture = NDArray[np.uint8]
 
 
@@ -118,7 +118,7 @@ def _sequence(sequence: Sequence, group: str, most: int) -> list[Clip]:
 
 def _splice(sequence: Sequence, group: str, most: int) -> list[Clip]:
     count = min(len(sequence), 2 * most)
-    if count < LEAST_IMAGES or not _is_seen(sequence, 0):
+    if count < MIN_IMAGES or not _is_seen(sequence, 0):
         return []
     first, second = count // 3, 2 * count // 3
     if not _is_seen(sequence, second):
@@ -137,7 +137,7 @@ def _swing(sequence: Sequence, group: str, most: int) -> list[Clip]:
     first = min(BEFORE, count // 3)
     back = first + away + 2 * turn
     known = sequence.boxes[:count]
-    if back + LEAST_IN > count or not np.isfinite(known[[0, first, back]]).all():
+    if back + MIN_IN > count or not np.isfinite(known[[0, first, back]]).all():
         return []
     if np.nanmedian(known[:, 2]) > 0.5 * width or np.nanmedian(known[:, 3]) > 0.5 * height:
         return []
@@ -187,7 +187,7 @@ def _returns(
         whole = (left >= x) & (top >= y) & (right <= x + width) & (bottom <= y + height)
         outside = (right < x) | (left > x + width) | (bottom < y) | (top > y + height)
     runs = []  # of images whole in view, and out of it
-    for flags, kind, least in ((whole, "in", LEAST_IN), (outside, "out", LEAST_OUT)):
+    for flags, kind, least in ((whole, "in", MIN_IN), (outside, "out", MIN_OUT)):
         edges = np.flatnonzero(np.diff(np.r_[0, flags.astype(int), 0]))
         runs += [
             (int(a), int(b), kind) for a, b in zip(edges[::2], edges[1::2], strict=True) if b - a >= least
@@ -202,7 +202,7 @@ def _returns(
 def _turning(sequence: Sequence, group: str, most: int) -> list[Clip]:
     count = min(len(sequence), 2 * most)
     boxes = sequence.boxes[:count]
-    if count < LEAST_IMAGES:
+    if count < MIN_IMAGES:
         return []
     reach = 5
     with np.errstate(invalid="ignore"):
@@ -210,7 +210,7 @@ def _turning(sequence: Sequence, group: str, most: int) -> list[Clip]:
         change = np.abs(aspect[2 * reach :] - aspect[: -2 * reach])
         size = np.sqrt(boxes[:, 2] * boxes[:, 3])[reach:-reach]
     change = np.where(np.isfinite(change) & (size >= 12), change, 0.0)
-    change[:LEAST_IN] = change[-LEAST_IN:] = 0.0
+    change[:MIN_IN] = change[-MIN_IN:] = 0.0
     widest = int(np.argmax(change)) + reach
     if change.max() < 0.15:
         return []

@@ -19,7 +19,7 @@ from training.labelling.segmenter import Frame
 from training.labelling.tracks import EVERY, Track
 from training.material import FOOTAGE_WIDTH
 
-LEAST_AREA = 40  # px, of a mask in the clip: less is no outline
+MIN_AREA = 40  # px, of a mask in the clip: less is no outline
 CRF = 24
 RATE = FPS / EVERY  # frames a second, nominal: frames whose mask did not fit are left out
 MADE_BY = "python -m training label (FEAR-XS, NanoTrack V3, MobileSAM), not by hand"
@@ -39,7 +39,7 @@ def shrunk_tracks(
     kept, figures = [], []
     for track in tracks:
         masks = [resized(track.masks[i].astype(np.uint8) * np.uint8(255), size) > 127 for i in where]
-        if min(int(mask.sum()) for mask in masks) >= LEAST_AREA:
+        if min(int(mask.sum()) for mask in masks) >= MIN_AREA:
             kept.append(np.stack(masks))
             figures.append(track.figures)
     shape = (0, len(where), size[1], size[0])

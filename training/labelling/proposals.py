@@ -19,14 +19,14 @@ from efftam_workshop.eval.metrics import mask_overlap
 from efftam_workshop.eval.sequences import mask_box
 from training.labelling.scenes import MOVES, motion, own_motion
 from training.labelling.segmenter import Frame, Mask, Outline, Segmenter
-from training.labelling.surroundings import LEAST_SPEED, apartness, is_compact, pace_of
+from training.labelling.surroundings import MIN_SPEED, apartness, is_compact, pace_of
 
 MOTION, GRID = "motion", "click"  # kinds of a proposal, as they stand in meta.json
 MOTION_CLICKS, APART = 14, 14  # number of clicks; px between them at the width where motion is measured
 COLUMNS, ROWS = 7, 5  # of the grid
 CHANGES = 8.0  # grey levels, mean over 31 px, within a third of the segment: elsewhere the grid has no click
 LEAST, MOST = 10.0, 300.0  # px, square root of a proposal's box area: below there is no outline, above parts
-MOST_OF_FRAME, MOST_OF_CLICK = 0.4, 0.25  # share of the frame: its box, its mask
+MAX_OF_FRAME, MAX_OF_CLICK = 0.4, 0.25  # share of the frame: its box, its mask
 FILLS = 0.25  # share of its box that a mask fills at least: less is a scatter of bits
 CANDIDATES, OBJECTS = 18, 6  # masks that are tried for stability; objects that are followed
 SURE, STABLE = 0.8, 0.75  # the network's quality; overlap of a mask with that of its own box
@@ -70,7 +70,7 @@ def propose(segmenter: Segmenter, frames: Sequence[Frame], grid: bool = False) -
         is_new = all(mask_overlap(outline.mask, other.mask) < 0.5 for other in kept)
         if is_stable and is_new and is_compact(outline.mask):
             apart, speed = apartness(own, outline.mask)
-            if speed > LEAST_SPEED or kind == GRID:
+            if speed > MIN_SPEED or kind == GRID:
                 pace = pace_of(own + ego, outline.mask)
                 kept.append(Proposal(outline.mask, tight, kind, apart, pace))
     whole = [one for one in kept if not any(_is_part(one.mask, other.mask) for other in kept)]
@@ -108,7 +108,7 @@ def bounds(mask: Mask) -> Box:
 def _is_object(outline: Outline) -> bool:
     """Is it sure, dense, and no ground or sky?"""
     area, box = int(outline.mask.sum()), bounds(outline.mask)
-    is_dense = FILLS * box.width * box.height < area < MOST_OF_CLICK * outline.mask.size
+    is_dense = FILLS * box.width * box.height < area < MAX_OF_CLICK * outline.mask.size
     return outline.quality > SURE and is_dense
 
 
@@ -117,7 +117,7 @@ def _is_target(box: Box, frame: Frame) -> bool:
     height, width = frame.shape[:2]
     edges = (box.x <= 1) + (box.y <= 1) + (box.x1 >= width - 1) + (box.y1 >= height - 1)
     area = box.width * box.height
-    return LEAST <= math.sqrt(area) <= MOST and area < MOST_OF_FRAME * width * height and edges < 2
+    return LEAST <= math.sqrt(area) <= MOST and area < MAX_OF_FRAME * width * height and edges < 2
 
 
 def _is_part(mask: Mask, other: Mask) -> bool:

@@ -18,7 +18,7 @@ FPS = 15  # about; of the frames that are followed
 SIDE = 800  # px, longest side of a frame: an encoded image has 1024
 SECONDS = 30  # of a video: more gives more of the same scene
 LENGTH = 48  # frames of a segment, 3 s: most trackers lose what lasts longer, and then all is lost
-LEAST_LENGTH = 18  # frames, six labels at every third
+MIN_LENGTH = 18  # frames, six labels at every third
 STAYS = 12  # frames for which what moves on must stay in the picture: other things leave it unlabelled
 PLACE = 480  # px, width at which motion is measured
 CUT = 12.0  # grey levels of mean change, and ...
@@ -94,11 +94,11 @@ def segments(frames: Sequence[Frame], most: int) -> Iterator[tuple[int, int]]:
     found = [
         (start, min(start + longest, stop))
         for first, stop in pairwise(edges)
-        for start in range(first + 1, stop - LEAST_LENGTH, longest)
+        for start in range(first + 1, stop - MIN_LENGTH, longest)
     ]
     lively = sorted(((float(np.median(change[a:b])), a, b) for a, b in found), key=lambda one: -one[0])
     for _, a, b in [one for one in lively if one[0] > STANDING][:most]:
-        places = range(a, b - LEAST_LENGTH, LENGTH // 4)
+        places = range(a, b - MIN_LENGTH, LENGTH // 4)
         first = max(places, key=lambda i: (motion(frames[i], frames[i + 2])[0] > MOVES).sum())
         yield first, min(b, first + LENGTH)
 

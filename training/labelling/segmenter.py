@@ -29,7 +29,7 @@ MEAN, STD = np.array([123.675, 116.28, 103.53]), np.array([58.395, 57.12, 57.375
 SIDE = 1024  # px, of the encoder's input
 TILES = 3  # windows along each side of an image
 WINDOW = 2.2  # target sizes along a window: less cuts off what surrounds it, more makes it small
-LEAST_WINDOW = 8.0  # px
+MIN_WINDOW = 8.0  # px
 CLICK, NOTHING, CORNERS = 1.0, -1.0, (2.0, 3.0)  # kinds of the decoder's points
 OUTSIDE = -10.0  # logit beyond a window
 
@@ -97,7 +97,7 @@ class MobileSam:
         side, canvas, places = SIDE // TILES, _blank(), []
         for index, (frame, box) in enumerate(items):
             extent = max(WINDOW * float(np.sqrt(box.width * box.height)), 1.3 * max(box.width, box.height))
-            scale = side / max(extent, LEAST_WINDOW)
+            scale = side / max(extent, MIN_WINDOW)
             left, top = index % TILES * side, index // TILES * side
             to = np.array(
                 [[scale, 0, side / 2 - box.cx * scale], [0, scale, side / 2 - box.cy * scale]], np.float32

@@ -19,13 +19,13 @@ from training.labelling.segmenter import Frame, Mask
 
 LONGEST = 4.0  # times as long as wide: edges and strips; objects had 3.3 at most
 LARGEST = 0.9  # share of the largest piece of a mask: what is seen in several pieces is behind something
-GAP, BAND, LEAST_BAND = 4, 0.3, 4  # px from mask to ring; the ring's width in sizes, and px at least
-LEAST_SPEED = 0.8  # px over two frames, own motion: what moves less is uncovered by what moves
+GAP, BAND, MIN_BAND = 4, 0.3, 4  # px from mask to ring; the ring's width in sizes, and px at least
+MIN_SPEED = 0.8  # px over two frames, own motion: what moves less is uncovered by what moves
 APART = 0.125  # share of the own motion by which that of the ring differs at least, if the ring goes along
 VIEW, VIEW_SIZES = 64, 2.2  # px and target sizes of the views that are compared
 VIEW_GAP, VIEW_BAND = 3, 11  # px from mask to ring in a view, and to the ring's end
 ALIKE, TEXTURE = 0.65, 12.0  # correlation of the rings of two views; grey levels below which it says nothing
-LEAST_RING = 80  # px of a view
+MIN_RING = 80  # px of a view
 
 
 def is_compact(mask: Mask) -> bool:
@@ -52,7 +52,7 @@ def apartness(own: NDArray[np.float32], mask: Mask) -> tuple[float, float]:
     size = float(np.sqrt(small.sum()))
     eroded = cv2.erode(small, np.ones((2 * max(1, int(0.06 * size)) + 1,) * 2, np.uint8))
     inside = eroded if eroded.sum() > 20 else small
-    ring = cv2.subtract(_grown(small, GAP + int(max(LEAST_BAND, BAND * size))), _grown(small, GAP))
+    ring = cv2.subtract(_grown(small, GAP + int(max(MIN_BAND, BAND * size))), _grown(small, GAP))
     if not inside.any() or not ring.any():
         return 1.0, 0.0
     here, around = (np.median(own[np.asarray(part) > 0], 0) for part in (inside, ring))
@@ -105,7 +105,7 @@ def _view(frame: Frame, mask: Mask, box: Box) -> _View:
 def _likeness(one: _View, other: _View) -> float:
     targets = (one[1] | other[1]).astype(np.uint8)
     ring = (_grown(targets, VIEW_BAND) > 0) & (_grown(targets, VIEW_GAP) == 0) & one[2] & other[2]
-    if int(ring.sum()) < LEAST_RING:
+    if int(ring.sum()) < MIN_RING:
         return 0.0
     a, b = (view[0][ring] - view[0][ring].mean(0) for view in (one, other))
     contrasts = [float(np.sqrt((c**2).mean())) for c in (a, b)]

@@ -29,11 +29,11 @@ HIDDEN_S = (0.5, 1.0, 2.0, 3.0)  # length of turn and occluder
 GAPS_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 TURN_S = 0.4  # time in which the camera turns away or back
 TURN_SHARE, OTHER_SHARE = 0.5, 0.8  # width of the virtual camera, in frame widths
-LARGEST_SHARE = 0.45  # largest target to turn away from, in virtual camera heights
+MAX_SHARE = 0.45  # largest target to turn away from, in virtual camera heights
 CLIPS_PER_SCENE = 4
-MOST_PER_CLIP = 6
+MAX_PER_CLIP = 6
 LARGE_WIDTH = 1000  # clips from this width on give several cases
-LEAST_SHARE_VISIBLE = 0.1
+MIN_SHARE_VISIBLE = 0.1
 _TURNS = ("turn", "occluder", "turn", "gap")
 Picture = NDArray[np.uint8]
 
@@ -81,7 +81,7 @@ def make_cases(clips: Sequence[Footage], repeats: int = 1) -> list[Case]:
     """
     first = _first_cases(clips)
     again = (
-        _case(case.footage, case.kind, case.index + MOST_PER_CLIP * repeat, case.number)
+        _case(case.footage, case.kind, case.index + MAX_PER_CLIP * repeat, case.number)
         for repeat in range(1, repeats)
         for case in first
     )
@@ -144,8 +144,7 @@ def _case(clip: Footage, kind: str, index: int, number: int) -> Case | None:
 def _fits_turn(clip: Footage) -> bool:
     sizes = np.nanmax(clip.boxes[:, 2:], axis=0)
     return bool(
-        sizes[0] < LARGEST_SHARE * TURN_SHARE * clip.width
-        and sizes[1] < LARGEST_SHARE * TURN_SHARE * clip.height
+        sizes[0] < MAX_SHARE * TURN_SHARE * clip.width and sizes[1] < MAX_SHARE * TURN_SHARE * clip.height
     )
 
 
@@ -323,7 +322,7 @@ class Film:
             visible, share = self._uncovered(index, outline, inside)
         if share < 0.02:
             share = 0.0
-        shown = visible if share >= LEAST_SHARE_VISIBLE else None
+        shown = visible if share >= MIN_SHARE_VISIBLE else None
         return Truth(shown, outline, share)
 
     def _uncovered(self, index: int, outline: Box, inside: Box) -> tuple[Box | None, float]:

@@ -19,7 +19,7 @@ from efftam_workshop.eval.sequences import read_own
 HALVES = ("choosing", "reporting")
 SLOWEST_FPS = 10.0  # slower clips are played at this rate; their targets then move faster than in reality
 THINNED_FPS = 20.0  # from this rate on, only every second frame is used
-LEAST_FRAMES = 12
+MIN_FRAMES = 12
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def find_footage(folders: Sequence[Path]) -> list[Footage]:
             one = _read(truth.parent)
             if one.name in found:
                 raise InputError(f"two clips are called {one.name}; give one of their folders")
-            if len(one) >= LEAST_FRAMES and one.box(0) is not None:
+            if len(one) >= MIN_FRAMES and one.box(0) is not None:
                 found[one.name] = one
     if not found:
         raise InputError(

@@ -14,7 +14,7 @@ Matrix = NDArray[np.float64]
 
 CORNERS, QUALITY, DISTANCE_PX = 600, 0.01, 6
 WINDOW_PX, LEVELS = 21, 4
-LEAST_INLIERS = 12
+MIN_INLIERS = 12
 TARGET_MARGIN = 1.4  # factor on the target's box, which is excluded with this margin
 
 
@@ -39,17 +39,17 @@ def _between(previous: NDArray[np.uint8], current: NDArray[np.uint8], box: Box |
         x0, y0, x1, y1 = (round(max(v, 0.0)) for v in wide.edges())
         allowed[y0:y1, x0:x1] = 0
     corners = cv2.goodFeaturesToTrack(previous, CORNERS, QUALITY, DISTANCE_PX, mask=allowed)
-    if corners is None or len(corners) < LEAST_INLIERS:
+    if corners is None or len(corners) < MIN_INLIERS:
         return np.eye(3)
     corners = np.asarray(corners, np.float32)
     moved, found, _ = cv2.calcOpticalFlowPyrLK(
         previous, current, corners, np.empty_like(corners), winSize=(WINDOW_PX, WINDOW_PX), maxLevel=LEVELS
     )
     kept = found.ravel() == 1
-    if kept.sum() < LEAST_INLIERS:
+    if kept.sum() < MIN_INLIERS:
         return np.eye(3)
     matrix, inliers = cv2.estimateAffinePartial2D(corners[kept], moved[kept], ransacReprojThreshold=2.0)
-    if matrix is None or inliers.sum() < LEAST_INLIERS:
+    if matrix is None or inliers.sum() < MIN_INLIERS:
         return np.eye(3)
     return np.vstack([matrix, [0.0, 0.0, 1.0]])
 

@@ -54,7 +54,7 @@ STATUS_HZ = 5.0
 RC_HZ = 25.0
 # Of the vehicle's attitude where the gimbal's yaw counts from north: only the mount's stops need it then.
 SLOW_VEHICLE_HZ = 20.0
-INFORMATION_S, MOST_INFORMATION_TRIES = 1.0, 5
+INFORMATION_S, MAX_INFORMATION_TRIES = 1.0, 5
 # A gimbal manager that counts in degrees gives limits beyond a full turn.
 FULL_TURN = 2 * math.pi + 0.01
 
@@ -204,7 +204,7 @@ class GimbalClient:
             self._autopilot.command(
                 mav.MAV_CMD_SET_MESSAGE_INTERVAL, message_id, interval_us, component=component
             )
-        if now.steady_s >= self._next_information_s and self._information_tries < MOST_INFORMATION_TRIES:
+        if now.steady_s >= self._next_information_s and self._information_tries < MAX_INFORMATION_TRIES:
             self._next_information_s = now.steady_s + INFORMATION_S
             self._information_tries += 1
             self._autopilot.command(mav.MAV_CMD_REQUEST_MESSAGE, MANAGER_INFORMATION)

@@ -25,7 +25,7 @@ from efftam_ros.core.policies.base import (
     best_quality,
 )
 from efftam_ros.core.policies.drawn_box import (
-    LARGEST_PX,
+    MAX_PX,
     TargetExtent,
     is_inside,
     make_extent,
@@ -125,9 +125,9 @@ class MaskScale:
     def __init__(self, drawn: Box | None, image_size: tuple[int, int]) -> None:
         """``drawn``: px, None when no box was drawn; ``image_size``: width, height px.
 
-        Only a box smaller than `LARGEST_PX` and clear of the image's border is used.
+        Only a box smaller than `MAX_PX` and clear of the image's border is used.
         """
-        self.is_used = drawn is not None and drawn.size < LARGEST_PX and is_inside(drawn, image_size)
+        self.is_used = drawn is not None and drawn.size < MAX_PX and is_inside(drawn, image_size)
         """Whether candidates are compared at all."""
         self._drawn = drawn if self.is_used else None
         self._fits: list[NDArray[np.float64]] = []
@@ -164,8 +164,8 @@ SAME_IOU = 0.1  # IoU of two candidates from which they are the same object
 # on the target end within a few images; when the target turns or is blurred, they seldom do. Of 154
 # occlusions of the judge's choosing half the same 120 targets are found again and 6 wrong objects accepted
 # with this rule and without, but 68 of the absent frames are claimed in place of 162.
-LEAST_POINTS = 6  # fewest points whose end is evidence
-MOST_FOUND_SHARE = 0.15  # most of the points in the candidate's box
+MIN_POINTS = 6  # fewest points whose end is evidence
+MAX_FOUND_SHARE = 0.15  # most of the points in the candidate's box
 DOUBTED_FRAMES = 6  # frames that need evidence afterwards: until new points have been followed long enough
 
 
@@ -222,7 +222,7 @@ class DefaultPolicy(Policy):
     # lost the filter's uncertainty is a fifth of a size, and right boxes lie up to one size off.
     JUMP_PER_S = 8.0
     SURE_PRESENCE = 3.0  # logit (0.95) above which the end of its points does not end an unbroken track
-    LEAST_PRESENCE = 0.2  # of a detection
+    MIN_PRESENCE = 0.2  # of a detection
 
     asks_twice = True
 
@@ -385,7 +385,7 @@ class DefaultPolicy(Policy):
 
     def _objects(self, candidates: Candidates) -> list[VisibleCandidate]:
         """Return what a window shows, best first; of candidates that overlap only the best."""
-        if not candidates.is_finite or candidates.presence < self.LEAST_PRESENCE:
+        if not candidates.is_finite or candidates.presence < self.MIN_PRESENCE:
             return []
         found: list[VisibleCandidate] = []
         for seen in self._ranked(candidates, None):
@@ -424,11 +424,11 @@ class DefaultPolicy(Policy):
 def have_ended(points: FoundPoints, box: Box) -> bool:
     """Return whether hardly any of the points followed on the target lies in this box of the present image;
     False where there were too few points."""
-    if points.earlier_count < LEAST_POINTS:
+    if points.earlier_count < MIN_POINTS:
         return False
     x, y = points.positions[:, 0] - box.x, points.positions[:, 1] - box.y
     inside = np.count_nonzero((x >= 0) & (x <= box.width) & (y >= 0) & (y <= box.height))
-    return bool(inside <= MOST_FOUND_SHARE * points.earlier_count)
+    return bool(inside <= MAX_FOUND_SHARE * points.earlier_count)
 
 
 def _distance(box: Box, expected: Box) -> float:

@@ -8,7 +8,7 @@ drawn box.
 
 For a network without one: even the right mask of a target of a few pixels covers only its most salient part,
 so that its box is too small; `DrawnExtent` enlarges it to fit the drawn box. Boxes around targets of
-`LARGEST_PX` and more are often drawn roughly. The mask that the network finds in such a box is not as rough:
+`MAX_PX` and more are often drawn roughly. The mask that the network finds in such a box is not as rough:
 `PromptedExtent` continues that one's extent."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from efftam_ros.core.geometry import Box, are_nested, iou
 from efftam_ros.core.types import BoxHead, Candidates, Motion
 
-LARGEST_PX = 32.0  # size of a drawn box up to which it is compared
+MAX_PX = 32.0  # size of a drawn box up to which it is compared
 BORDER = 0.02  # share of the image's longer side: a target this close to the border may be entering, and grow
 
 # The extent. Chosen on one half of the disappearance footage: the overlap of targets below 32 px with the
@@ -298,7 +298,7 @@ def make_extent(
         return TargetExtent()
     if head is not None:
         return PlacedExtent(head, drawn, prompted)
-    if drawn.size < LARGEST_PX:
+    if drawn.size < MAX_PX:
         return DrawnExtent(drawn)
     if prompted is None:
         return TargetExtent()

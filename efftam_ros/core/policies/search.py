@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from efftam_ros.core.crop import OPENED, window_inside
 from efftam_ros.core.geometry import Box, View, iou
 from efftam_ros.core.motion import (
-    LEAST_DEPTH,
+    MIN_DEPTH,
     Matrix,
     MotionFilter,
     linearised,
@@ -136,7 +136,7 @@ class PositionPrior:
 # small target is too small in wider ones. Neighbouring tiles are this far apart, in their sides: an object
 # cut by one is whole in the next.
 TILE, TILE_STEP = 1.2, 0.8
-MOST_TILES = 64  # along each side of the image, for a tiny target in a huge image
+MAX_TILES = 64  # along each side of the image, for a tiny target in a huge image
 
 
 class Sweep:
@@ -145,7 +145,7 @@ class Sweep:
     def __init__(self, image_size: tuple[int, int], extent_px: float, side: int) -> None:
         """``extent_px``: side of the window that follows the target; ``side``: of the network's input."""
         self.image_size, self._side, self._followed_px = image_size, side, extent_px
-        self._extent = max(TILE * extent_px, max(image_size) / (TILE_STEP * MOST_TILES))
+        self._extent = max(TILE * extent_px, max(image_size) / (TILE_STEP * MAX_TILES))
         axes = []
         for length in image_size:
             count = max(1, math.ceil((length - self._extent) / (TILE_STEP * self._extent)) + 1)
@@ -182,12 +182,12 @@ MISS_LLR = -1.5  # of a view in which a track that should be visible is not
 # Factor on the LLR at each further image, because detections of one object are not independent. On detections
 # recorded in 49 cases of the choosing half it accepts two wrong objects, 0.7 three, 1 four.
 LLR_KEPT = 0.65
-LEAST_LLR = -2.0  # lower bound, so that an earlier object at a place does not exclude the target there
+MIN_LLR = -2.0  # lower bound, so that an earlier object at a place does not exclude the target there
 FORGET_S = 1.5  # time without a detection after which a track is dropped
 # Time constant within which an object in sight comes to be weighed by the present prior in place of the one
 # that held when it came into sight (docs/tracking.md).
 IN_SIGHT_S = 6.0
-MOST_TRACKS = 12
+MAX_TRACKS = 12
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ class CandidateTrack:
     @property
     def llr(self) -> float:
         """Log-likelihood ratio of all its detections."""
-        return max(LLR_KEPT * self._earlier[0] + self._last_llr, LEAST_LLR)
+        return max(LLR_KEPT * self._earlier[0] + self._last_llr, MIN_LLR)
 
     @property
     def score(self) -> float:
@@ -296,11 +296,11 @@ def _match(box: Box, tracks: Sequence[CandidateTrack]) -> CandidateTrack | None:
 
 
 # A track is accepted as the target when its score is at least ACCEPT_SCORE and by MARGIN above that of every
-# other one, and it was detected well in the last LEAST_GOOD images. Of 160 misses recorded on the choosing
+# other one, and it was detected well in the last MIN_GOOD images. Of 160 misses recorded on the choosing
 # half, the target is the first thing accepted in 91 and something else in 2; with a score of 1.5 in 82 and 3,
 # with 2 in 79 and 0, with a margin of 1 in 91 and 3.
 ACCEPT_SCORE = 1.0
-LEAST_GOOD = 2
+MIN_GOOD = 2
 MARGIN = 3.0
 VIEW_LLR = -1.0  # least LLR of a track that gets another view, wherever it is
 RIVAL_WINDOWS = 1  # windows for the tracks after the best one, which the frame's own view shows
@@ -364,9 +364,7 @@ class Reacquisition:
             self.prior.follow_camera(matrix)
         # What is now behind the camera is dropped.
         self.tracks = [
-            track
-            for track in self.tracks
-            if relative_depth(matrix, track.box.cx, track.box.cy) >= LEAST_DEPTH
+            track for track in self.tracks if relative_depth(matrix, track.box.cx, track.box.cy) >= MIN_DEPTH
         ]
         for track in self.tracks:
             track.motion.follow_camera(matrix)
@@ -462,7 +460,7 @@ class Reacquisition:
         kept = [track for track in self.tracks + fresh if not track.is_forgotten(stamp_ns)]
         for track, log_odds in zip(kept, self._position_log_odds(kept), strict=True):
             track.weigh(stamp_ns, log_odds, self._is_motion_known)
-        self.tracks = sorted(kept, key=lambda track: -track.score)[:MOST_TRACKS]
+        self.tracks = sorted(kept, key=lambda track: -track.score)[:MAX_TRACKS]
 
     def _position_log_odds(self, tracks: Sequence[CandidateTrack]) -> list[float]:
         if self.prior is None or not tracks:
@@ -477,7 +475,7 @@ class Reacquisition:
         if not self.tracks:
             return None
         best, *others = self.tracks
-        if best.good < LEAST_GOOD or best.score < ACCEPT_SCORE:
+        if best.good < MIN_GOOD or best.score < ACCEPT_SCORE:
             return None
         return best if not others or best.score >= max(other.score for other in others) + MARGIN else None
 

@@ -14,10 +14,10 @@ DELAY_WINDOW_NS, DELAY_STEP_NS = 10 * NS, NS
 # Arrivals over which the rate is fitted; shorter where arrival is believed, as such a rate may change.
 RATE_WINDOW_NS, ARRIVAL_WINDOW_NS = 8 * NS, 2 * NS
 # Where arrival is believed, stamps are at most so long before it: the rate may have changed.
-MOST_LAG_NS = 200_000_000
-LEAST_SPAN_NS, LEAST_IMAGES = NS // 2, 8
+MAX_LAG_NS = 200_000_000
+MIN_SPAN_NS, MIN_IMAGES = NS // 2, 8
 # The stream's times are not believed beyond this share of error, and again below that.
-MOST_ERROR, LEAST_ERROR = 0.02, 0.01
+MAX_ERROR, MIN_ERROR = 0.02, 0.01
 # Jitter may look like another rate: so many times its spread is left to it.
 JITTER = 1.5
 # A judgement is reported once it has lasted for so long.
@@ -107,22 +107,22 @@ class ArrivalClock:
         while pairs[0][0] < arrived_ns - RATE_WINDOW_NS:
             pairs.popleft()
         span_ns = arrived_ns - pairs[0][0]
-        if len(pairs) < LEAST_IMAGES or span_ns < LEAST_SPAN_NS:
+        if len(pairs) < MIN_IMAGES or span_ns < MIN_SPAN_NS:
             return arrived_ns
         if self._is_timed:
             rate, _, spread_ns = _line(pairs)
             error = abs(1.0 - rate)
-            if error > MOST_ERROR + JITTER * spread_ns / span_ns:
+            if error > MAX_ERROR + JITTER * spread_ns / span_ns:
                 self._is_believed = False
                 if span_ns >= TOLD_SPAN_NS:
                     self.own_rate = 1.0 / rate
-            elif error < LEAST_ERROR and span_ns >= TOLD_SPAN_NS:
+            elif error < MIN_ERROR and span_ns >= TOLD_SPAN_NS:
                 self._is_believed, self.own_rate = True, None
         if self._is_believed:
             return arrived_ns
         recent = [pair for pair in pairs if pair[0] >= arrived_ns - ARRIVAL_WINDOW_NS]
         rate, offset_ns, _ = _line(recent)
-        return max(round(rate * own_ns + offset_ns), arrived_ns - MOST_LAG_NS)
+        return max(round(rate * own_ns + offset_ns), arrived_ns - MAX_LAG_NS)
 
 
 def _line(pairs: deque[tuple[int, int]] | list[tuple[int, int]]) -> tuple[float, float, float]:

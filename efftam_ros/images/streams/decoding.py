@@ -24,7 +24,7 @@ LONGEST_STEP_NS = NS
 STRICT = {"err_detect": "explode"}
 # A decoder shows at most so many images before one that was sent before them (ITU-T H.264, H.265), and with
 # threads holds back as many packets again.
-MOST_REORDERED = 32
+MAX_REORDERED = 32
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ class ImageDecoder:
 
     def _count_missing(self, is_over: bool) -> None:
         """Count the packets whose image would have come by now."""
-        due = self._last + 1 if is_over else self._last - MOST_REORDERED
+        due = self._last + 1 if is_over else self._last - MAX_REORDERED
         for number in [n for n in self._owed if is_over or n < due]:
             self._owed.discard(number)
             if self._first is None or number < self._first:

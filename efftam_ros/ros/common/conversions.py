@@ -12,7 +12,7 @@ from efftam_ros.messages.bearing import CameraModel, camera_model, delivered_siz
 from efftam_ros.messages.reports import Selection
 from efftam_ros.msg import TargetSelection
 
-LARGEST_STAMP_NS = 2**31 * 1_000_000_000 - 1
+MAX_STAMP_NS = 2**31 * 1_000_000_000 - 1
 """builtin_interfaces/Time counts seconds in 31 bits."""
 
 
@@ -27,9 +27,9 @@ def camera_of(message: Any) -> CameraModel:
 
 def selection_message(selection: Selection) -> TargetSelection:
     """Raises InputError for a stamp that no message can hold."""
-    if selection.stamp_ns > LARGEST_STAMP_NS:
+    if selection.stamp_ns > MAX_STAMP_NS:
         raise InputError(
-            f"the selection is on an image of {selection.stamp_ns} ns; stamps end at {LARGEST_STAMP_NS} ns"
+            f"the selection is on an image of {selection.stamp_ns} ns; stamps end at {MAX_STAMP_NS} ns"
         )
     units = TargetSelection.NORMALIZED if selection.normalized else TargetSelection.PIXELS
     message = TargetSelection(target_id=selection.target_id, units=units, kind=TargetSelection.CLEAR)

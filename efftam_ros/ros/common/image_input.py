@@ -25,7 +25,7 @@ from efftam_ros.ros.common.publishing_nodes import UNKNOWN_NODE, PublishingNodes
 from efftam_ros.ros.common.transports import BY_TYPE, TRANSPORTS
 
 # Most publishers or topics listed in one message.
-MOST_NAMED = 3
+MAX_NAMED = 3
 # If a publisher exists and nothing arrives from it for so long, s, the subscription is made again. The time
 # doubles each time, up to the longest.
 DEAF_S, LONGEST_DEAF_S = 2.0, 60.0
@@ -248,7 +248,7 @@ class ImageInput:
             found = f"nothing publishes {self.topic}; start the camera driver, or remap image to its topic"
             router = "; rmw_zenoh finds other nodes through its router: ros2 run rmw_zenoh_cpp rmw_zenohd"
             return found + (router if middleware().startswith(ZENOH) else "")
-        named = ", ".join(images[:MOST_NAMED]) + (", ..." if len(images) > MOST_NAMED else "")
+        named = ", ".join(images[:MAX_NAMED]) + (", ..." if len(images) > MAX_NAMED else "")
         return f"nothing publishes {self.topic}; images are published on {named}: remap image to one of them"
 
     def _is_camera(self, topic: str) -> bool:
@@ -266,10 +266,10 @@ class ImageInput:
     @staticmethod
     def _named(found: list[Any]) -> str:
         named = []
-        for info in found[:MOST_NAMED]:
+        for info in found[:MAX_NAMED]:
             name = "name not known yet" if info.node_name == UNKNOWN_NODE else shown(info.node_name)[1:-1]
             named.append(f"{name}: {'reliable' if _is_reliable(info) else 'best effort'}")
-        return ", ".join(named) + (", ..." if len(found) > MOST_NAMED else "")
+        return ", ".join(named) + (", ..." if len(found) > MAX_NAMED else "")
 
     def _choose_topic(self) -> str:
         named = self.base_topic + self._transport.suffix

@@ -14,7 +14,7 @@ from efftam_ros.package_files import FAST_DDS, middleware
 from efftam_ros.ros.common.dead_ports import dead_participants, domain, remove_dead_ports
 
 # Most numbers that are held at a time: each takes a tenth of a second.
-MOST_HELD = 4
+MAX_HELD = 4
 RENEWED = "EFFTAM_RENEWED"
 """Set in the environment of a process that has taken another participant's number already."""
 
@@ -42,7 +42,7 @@ def apart_from_the_dead(name: str) -> Iterator[None]:
             remove_dead_ports(domain())
             if RENEWED in os.environ:
                 held.enter_context(_held(name))
-            for _ in range(MOST_HELD):
+            for _ in range(MAX_HELD):
                 if not dead_participants(domain()):
                     break
                 held.enter_context(_held(name))  # it takes the lowest number

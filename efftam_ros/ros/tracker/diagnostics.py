@@ -28,7 +28,7 @@ LARGE_BYTES = 500_000
 # Share of images lost in transport above which a warning is raised, and the fewest images for a judgement.
 LOSS_LIMIT, FEWEST_IMAGES = 0.2, 10
 # Fewest images that show a slow camera, and the silence after which it counts as stopped, in its periods.
-FEWEST_OF_SLOW, MOST_MISSED = 4, 3.0
+FEWEST_OF_SLOW, MAX_MISSED = 4, 3.0
 
 
 def forget(samples: deque[tuple[float, Any]], now_s: float) -> None:
@@ -262,7 +262,7 @@ class Statistics:
         if len(moments_s) < FEWEST_OF_SLOW:
             return ""
         period_s = median(b - a for a, b in pairwise(moments_s))
-        if period_s <= image_timeout_s or silence_s > MOST_MISSED * period_s:
+        if period_s <= image_timeout_s or silence_s > MAX_MISSED * period_s:
             return ""
         return f"images come every {period_s:.2g} s: set image_timeout above twice that"
 

@@ -24,9 +24,9 @@ from efftam_ros.core.types import Prompt
 from efftam_ros.images.message import ReceivedImage
 
 # Most images kept at once, however small: every late selection searches through them.
-MOST_IMAGES = 4096
+MAX_IMAGES = 4096
 # Age up to which every image is kept, and the same when the byte limit is reached, ns of stamps.
-RECENT_NS, LEAST_RECENT_NS = 1_500_000_000, 500_000_000
+RECENT_NS, MIN_RECENT_NS = 1_500_000_000, 500_000_000
 # Least interval between kept older images, ns.
 APART_NS = 200_000_000
 # Largest distance of a stamp from a kept image, in periods: above one half, because the periods vary.
@@ -34,7 +34,7 @@ REACH = 0.51
 # Time within which a loop that has fallen behind the camera aims to catch up, s.
 CATCH_UP_S = 0.5
 # Longest step of images while catching up, s: well below max_gap, beyond which the target is lost.
-MOST_STEP_S = 1.0
+MAX_STEP_S = 1.0
 # Least time between two proposals while a target is followed, s.
 PROPOSALS_APART_S = 1.0
 # In the place of an id, in a command to clear.
@@ -118,7 +118,7 @@ class KeptImages:
         raise _not_kept(
             f"the selection's image is {age_s:.2f} s old and only {kept_s:.2f} s of images are kept"
             f" (selection_buffer {self._keep_s:g} s, selection_buffer_bytes {self._keep_bytes}, at most"
-            f" {MOST_IMAGES} images); select on a newer image or raise them"
+            f" {MAX_IMAGES} images); select on a newer image or raise them"
         )
 
     def _reach_ns(self, stamp_ns: int) -> float:
@@ -128,7 +128,7 @@ class KeptImages:
 
     def _is_full(self) -> bool:
         nbytes = self._bytes + (self._held[1].nbytes if self._held is not None else 0)
-        return nbytes > self._keep_bytes or len(self._thinned) + len(self._recent) > MOST_IMAGES
+        return nbytes > self._keep_bytes or len(self._thinned) + len(self._recent) > MAX_IMAGES
 
     def _trim(self) -> None:
         if self.newest is None:
@@ -136,7 +136,7 @@ class KeptImages:
         newest_ns, recent = self.newest.stamp_ns, self._recent
         if self._held is not None and newest_ns - self._held[1].stamp_ns > self._keep_s * 1e9:
             self._held = None
-        while (age_ns := newest_ns - recent[0].stamp_ns) > LEAST_RECENT_NS and (
+        while (age_ns := newest_ns - recent[0].stamp_ns) > MIN_RECENT_NS and (
             age_ns > RECENT_NS or self._is_full()
         ):
             self._thin(recent.popleft())
@@ -471,7 +471,7 @@ class FrameBuffer:
         """Return the next image while catching up: the lag shrinks by ``lag / CATCH_UP_S`` per second of
         work."""
         lag_s = (newest.stamp_ns - last.stamp_ns) * 1e-9
-        step_s = min(self.frame_s * (1 + lag_s / CATCH_UP_S), MOST_STEP_S)
+        step_s = min(self.frame_s * (1 + lag_s / CATCH_UP_S), MAX_STEP_S)
         target_ns = last.stamp_ns + int(step_s * 1e9)
         ahead = [frame for frame in self._kept if frame.number > last.number]
         return next((frame for frame in ahead if frame.stamp_ns >= target_ns), ahead[-1])

@@ -35,7 +35,7 @@ from efftam_ros.ros.tracker.publishing import Outputs
 # Gain of the moving average of the time for a target, per frame.
 TIME_GAIN = 0.2
 # Fewest targets that are processed in an image: the one that is steered by, and another one in turn.
-LEAST_TURNS = 2
+MIN_TURNS = 2
 
 
 @dataclass(frozen=True)
@@ -252,10 +252,10 @@ class TrackingLoop:
     def _choose_limit(self, count: int) -> None:
         """Limit the number of targets in an image to those that there is time for."""
         before, self._limit, target_s = self._limit, None, self._target_s
-        if count > LEAST_TURNS:
+        if count > MIN_TURNS:
             interval_s = self._statistics.image_interval_s(time.monotonic())
             if interval_s is not None and target_s * count > interval_s:
-                self._limit = most = max(LEAST_TURNS, int(interval_s / target_s))
+                self._limit = most = max(MIN_TURNS, int(interval_s / target_s))
                 self._table.turns = (
                     f"{most} of {count} targets are processed in an image, in turn: one takes"
                     f" {1e3 * target_s:.0f} ms, and an image comes every {1e3 * interval_s:.0f} ms"

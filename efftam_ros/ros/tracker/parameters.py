@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from efftam_ros.core.config import MOST_TARGETS, TrackerConfig, setting
+from efftam_ros.core.config import MAX_TARGETS, TrackerConfig, setting
 from efftam_ros.core.tracker import FIXED_SETTINGS
-from efftam_ros.images.headers import MOST_PIXELS
+from efftam_ros.images.headers import MAX_PIXELS
 from efftam_ros.images.levels import AUTO, fixed_range
 from efftam_ros.ros.common.parameters import ParameterSet
 from efftam_ros.ros.common.transports import TRANSPORTS
@@ -22,7 +22,7 @@ class NodeConfig(PipelineConfig):
 
     # A field of the base class keeps its place: the parameter file shows it among those of the pipeline.
     max_targets: int = setting(
-        4, "most targets at once; each needs memory, on a GPU too", within=(1, MOST_TARGETS)
+        4, "most targets at once; each needs memory, on a GPU too", within=(1, MAX_TARGETS)
     )
     image_transport: str = setting(
         "raw",
@@ -36,7 +36,7 @@ class NodeConfig(PipelineConfig):
         choices=RELIABILITIES,
     )
     max_image_pixels: int = setting(
-        MOST_PIXELS,
+        MAX_PIXELS,
         "most pixels of an image (raw, compressed or a selection's mask); larger ones are refused unread",
         within=(1024, 2**30),
     )

@@ -17,7 +17,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.reasons import NO_REASON, Reason, ReasonCode
 from efftam_ros.core.targets import NEXT_FREE, Step
 from efftam_ros.core.types import Image, Track
-from efftam_ros.images.message import MOST_FRAME_ID, ReceivedImage, fill_image
+from efftam_ros.images.message import MAX_FRAME_ID, ReceivedImage, fill_image
 from efftam_ros.images.pixels import to_bgr
 from efftam_ros.messages.bearing import CameraModel, bearing_of
 from efftam_ros.messages.fields import (
@@ -232,7 +232,7 @@ class Outputs:
         )
         if command.header is not None:
             result.header.stamp = command.header.stamp
-            result.header.frame_id = command.header.frame_id[:MOST_FRAME_ID]
+            result.header.frame_id = command.header.frame_id[:MAX_FRAME_ID]
         if outcome is Outcome.ACCEPTED:
             result.selection = command.number
         with self.table.lock:

@@ -14,13 +14,13 @@ from rclpy.node import Node
 from sensor_msgs.msg import CameraInfo
 from std_msgs.msg import Header, UInt8
 
-from efftam_ros.core.errors import MOST_SHOWN, InputError, shown
+from efftam_ros.core.errors import MAX_SHOWN, InputError, shown
 from efftam_ros.core.reasons import NO_REASON, Reason, ReasonCode
 from efftam_ros.core.targets import STEERED, id_for, listed
 from efftam_ros.core.types import Image, Prompt
 from efftam_ros.images.levels import Levels
 from efftam_ros.images.message import (
-    MOST_FRAME_ID,
+    MAX_FRAME_ID,
     ImageReader,
     ReceivedImage,
     StampGuard,
@@ -95,7 +95,7 @@ class Receiver:
     def _on_image(self, message: Any) -> None:
         now_ns = time.monotonic_ns()
         if hasattr(message, "format"):
-            message.format = message.format[: MOST_SHOWN + 1]  # only used in refusals
+            message.format = message.format[: MAX_SHOWN + 1]  # only used in refusals
         try:
             got = self._reader.read(message, now_ns, self._config.max_image_pixels)
             check_header(got.header)
@@ -287,7 +287,7 @@ class Selections:
 
     def _on_propose(self, message: Any) -> None:
         """Request a box proposal without selecting."""
-        message.header.frame_id = message.header.frame_id[:MOST_FRAME_ID]
+        message.header.frame_id = message.header.frame_id[:MAX_FRAME_ID]
         refused, reason = message, NO_REASON
         try:
             if check_selection(message) is Kind.CLEAR:

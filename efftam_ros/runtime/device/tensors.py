@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.types import MOST_POINTS
+from efftam_ros.core.types import MAX_POINTS
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.api import Cuda
 from efftam_ros.runtime.cuda.kernel_table import MASK, MASK_VIEW, VIEW_BYTES
@@ -195,7 +195,7 @@ class DeviceTensors:
             "conditioned": prompt["conditioned"].sizes,
             "masks": decoder["masks"].sizes,
             "candidate_pointers": decoder["pointers"].sizes,
-            "points": (1, MOST_POINTS, 2), "labels": (2, MOST_POINTS),
+            "points": (1, MAX_POINTS, 2), "labels": (2, MAX_POINTS),
             "prompt_mask": (1, 1, side, side), "has_mask": (1,),
             "mask_logits": (1, 1, self.low, self.low), "pointer": (1, layout.pointer_channels),
             "present": (1,), "binarize": (1,),
@@ -205,7 +205,7 @@ class DeviceTensors:
             shapes |= {f"{name} by lane": (self.lanes, *shapes[name]) for name in self._own}
         for which in (TRACKING, PROMPTED):
             channels = int(prompt["sparse"].shape[2])
-            shapes[f"{which} sparse"] = (1, self._sparse_tokens or MOST_POINTS + 1, channels)
+            shapes[f"{which} sparse"] = (1, self._sparse_tokens or MAX_POINTS + 1, channels)
             shapes[f"{which} dense"] = prompt["dense"].sizes
             if "prompt_raster" in prompt:
                 shapes[f"{which} prompt_raster"] = prompt["prompt_raster"].sizes

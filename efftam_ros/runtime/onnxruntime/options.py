@@ -12,7 +12,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import MANIFEST, Bundle, BundleGraph, Tensor
 from efftam_ros.runtime.tensorrt.store import check_private
 
-MOST_DYNAMIC = 512
+MAX_DYNAMIC = 512
 """Largest size of a dynamic axis, which TensorRT must know."""
 ERRORS_ONLY = 3
 """Level of onnxruntime's logs."""
@@ -118,7 +118,7 @@ def _profiles(inputs: Mapping[str, Tensor]) -> dict[str, str]:
             f"{name}:{'x'.join(str(size if _open(axis) else axis) for axis in shape)}"
             for name, shape in dynamic.items()
         )
-        for kind, size in (("min", 1), ("opt", _USUAL_DYNAMIC), ("max", MOST_DYNAMIC))
+        for kind, size in (("min", 1), ("opt", _USUAL_DYNAMIC), ("max", MAX_DYNAMIC))
     }
 
 

@@ -24,7 +24,7 @@ COPY_KINDS = {1: "copy in", 2: "copy out", 8: "copy"}
 """By CUpti_ActivityMemcpyKind."""
 DRIVER_DOMAIN = 1
 """Of CUpti_CallbackDomain."""
-MOST_NESTED = 3
+MAX_NESTED = 3
 """Launches of a back end within each other: of a section, and of a graph in it."""
 READINGS = 20
 """Of both clocks, of which the closest pair counts."""
@@ -199,7 +199,7 @@ def _names_of_launches(calls: Sequence[tuple[Span, int]], host: Sequence[Span]) 
     for call, correlation in calls:
         middle = (call.start + call.end) // 2
         begun = bisect_right(starts, middle)
-        for span in reversed(launches[max(0, begun - MOST_NESTED) : begun]):
+        for span in reversed(launches[max(0, begun - MAX_NESTED) : begun]):
             if span.end >= middle:
                 found[correlation] = span.name
                 break

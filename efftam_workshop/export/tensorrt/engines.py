@@ -26,7 +26,7 @@ FP32, INT8 = "fp32", "int8"
 ALLOWED = ("fused_fp32", "unfused_fp32")
 """Forms of attention in FP16 (`fp16.attention`) that are built, the one expected to be fastest first; without
 all_fp16, which accumulates scores in FP16."""
-LEAST_GAIN = 0.08
+MIN_GAIN = 0.08
 """Share of the time of the fastest FP16 form that INT8 must save to be kept: it costs accuracy."""
 
 
@@ -123,20 +123,20 @@ class EngineBuilder:
         return choice
 
     def _try_int8(self, name: str, choice: _Choice, trials: EngineTrials) -> None:
-        """Put INT8 first where it agrees with the CPU and saves `LEAST_GAIN` against FP16."""
+        """Put INT8 first where it agrees with the CPU and saves `MIN_GAIN` against FP16."""
         fp16 = list(choice.engines)
         attention = fp16[0].form if fp16 else fp16_forms(self._models[name])[0]
         if not self._try(name, INT8, attention, choice, trials) or not fp16:
             return
         self._rank(choice, trials)
         fastest, times = fp16[0].form, choice.times_ms
-        if times and times[INT8] <= (1 - LEAST_GAIN) * times[fastest]:
+        if times and times[INT8] <= (1 - MIN_GAIN) * times[fastest]:
             return
         choice.engines = fp16
         reason = "not timed"
         if times:
             reason = f"{times[INT8]:.3f} ms against {times[fastest]:.3f} ms of {fastest}"
-        self._reject(name, choice, f"{INT8}: {reason}; it must save {LEAST_GAIN:.0%} of the time")
+        self._reject(name, choice, f"{INT8}: {reason}; it must save {MIN_GAIN:.0%} of the time")
 
     def _try(self, name: str, form: str, attention: str, choice: _Choice, trials: EngineTrials) -> bool:
         """Build a form and compare it with the CPU; adds it to the choice, or the reason why not."""

@@ -39,7 +39,7 @@ class DefaultStreamError(MisuseError):
     """Work on the default stream, which waits for all others."""
 
 
-MOST_FILLED = 256 << 20
+MAX_FILLED = 256 << 20
 """Bytes of a block that are filled when it is made: what takes a whole card stays unfilled behind them, and
 the host need not hold it."""
 
@@ -123,7 +123,7 @@ class Memory:
     def allocate(self, kind: str, nbytes: int) -> Block:
         storage = mmap.mmap(-1, nbytes + 2 * MARGIN, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         everything = np.frombuffer(storage, np.uint8)
-        everything[:MOST_FILLED] = UNDEFINED
+        everything[:MAX_FILLED] = UNDEFINED
         everything[-MARGIN:] = UNDEFINED
         block = Block(kind, int(everything.ctypes.data) + MARGIN, nbytes, storage)
         at = bisect.bisect(self._starts, block.start)
