@@ -264,7 +264,7 @@ class PlacedExtent(TargetExtent):
     ) -> tuple[int, Box]:
         assert candidates.levels is not None
         boxes = candidates.levels[index].astype(np.float64)
-        edges, size = boxes[1], sides(boxes[1])
+        edges, size = boxes[1], np.maximum([followed.width, followed.height] * 2, 1.0)
         way = self.cues.way(boxes, size)
         outward = self._head.level_share * way + self._head.prompt_share * self.cues.offset
         # The target ends where the image does; a mask's own edge may lie a little outside.
