@@ -288,36 +288,36 @@ def test_the_page_on_tracking_states_the_limits_of_the_code():
     from efftam_ros.core.crop import AutomaticCrop, FollowingCrop
     from efftam_ros.core.memory import SPACING_NS
     from efftam_ros.core.motion import COASTING_FACTOR, EDGE, EDGE_PX
-    from efftam_ros.core.policies import default, drawn_box, search
+    from efftam_ros.core.policies import constants
 
-    text, policy = " ".join(PAGES["docs/tracking.md"].split()), default.DefaultPolicy
+    text = " ".join(PAGES["docs/tracking.md"].split())
     smallest, largest = (AutomaticCrop.MIN_PX * AutomaticCrop.CHANGE**sign for sign in (-1, 1))
     for stated in (
-        f"a box of the last {policy.STILL_S:g} s",
-        f"{policy.JUMP_PER_S:g} sizes for each second since the last image",
-        f"at most {policy.STRAY:g} sizes",
-        f"below {policy.SEEN_SHARE:g} of the value that is usual",
-        f"fewer than {100 * default.MAX_FOUND_SHARE:g} %",
-        f"above {policy.KEPT_SHARE:g} of the usual value",
-        f"more than {policy.GROWN_SHARE:g} of its usual area",
-        f"below {policy.GROWN_CLEARNESS:g} of the usual value",
+        f"a box of the last {constants.STILL_S:g} s",
+        f"{constants.JUMP_PER_S:g} sizes for each second since the last image",
+        f"at most {constants.STRAY:g} sizes",
+        f"below {constants.SEEN_SHARE:g} of the value that is usual",
+        f"fewer than {100 * constants.MAX_FOUND_SHARE:g} %",
+        f"above {constants.KEPT_SHARE:g} of the usual value",
+        f"more than {constants.GROWN_SHARE:g} of its usual area",
+        f"below {constants.GROWN_CLEARNESS:g} of the usual value",
         f"at least {SPACING_NS * 1e-9:g} s apart",
         f"{100 * EDGE:g} % of the size plus {EDGE_PX:g} px",
         f"the limit is {AutomaticCrop.MIN_PX:g} px",
         f"below {smallest:g} px or above {largest:g} px",
         f"{FollowingCrop.LARGE_FACTOR:g} for a target so large",
-        f"multiplied by {search.LLR_KEPT:g}",
-        f"never below {search.MIN_LLR:g}",
-        f"at least {search.ACCEPT_SCORE:g}",
-        f"larger by {search.MARGIN:g}",
-        f"a time constant of {search.IN_SIGHT_S:g} s",
-        f"at most {default.RETURN_MARGIN:g} below",
-        f"drawn smaller than {drawn_box.MAX_PX:g} px",
-        f"to the power of {drawn_box.SHARE:g}",
+        f"multiplied by {constants.LLR_KEPT:g}",
+        f"never below {constants.MIN_LLR:g}",
+        f"at least {constants.ACCEPT_SCORE:g}",
+        f"larger by {constants.MARGIN:g}",
+        f"a time constant of {constants.IN_SIGHT_S:g} s",
+        f"at most {constants.RETURN_MARGIN:g} below",
+        f"drawn smaller than {constants.MAX_PX:g} px",
+        f"to the power of {constants.SHARE:g}",
     ):
         assert stated in text
     # Written as words: "six points", "three times that", "the first five boxes", "at most twofold".
-    assert (default.MIN_POINTS, COASTING_FACTOR, drawn_box.EXTENT_FRAMES, drawn_box.MOST) == (6, 3, 5, 2)
+    assert (constants.MIN_POINTS, COASTING_FACTOR, constants.EXTENT_FRAMES, constants.MOST) == (6, 3, 5, 2)
 
 
 def test_the_page_on_flight_states_the_waits_of_the_code():

@@ -10,7 +10,8 @@ import pytest
 from efftam_ros.core.config import MAX_TEXT
 from efftam_ros.core.crop import FollowingCrop
 from efftam_ros.core.errors import MAX_SHOWN
-from efftam_ros.core.policies.search import MAX_TILES, Sweep
+from efftam_ros.core.policies.constants import MAX_TILES
+from efftam_ros.core.policies.search import Sweep
 from efftam_ros.core.types import MAX_POINTS
 from efftam_ros.images.headers import MAX_PIXELS, MAX_SIDE
 from efftam_ros.images.message import MAX_FRAME_ID

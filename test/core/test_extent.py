@@ -10,17 +10,8 @@ from hypothesis import strategies as st
 from support.scripted_target import candidates, followed
 
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.policies.drawn_box import (
-    CONTINUED,
-    EXTENT_FRAMES,
-    MAX_PX,
-    MOST,
-    RELATED_FRAMES,
-    DrawnExtent,
-    PromptedExtent,
-    TargetExtent,
-    make_extent,
-)
+from efftam_ros.core.policies.constants import CONTINUED, EXTENT_FRAMES, MAX_PX, MOST, RELATED_FRAMES
+from efftam_ros.core.policies.drawn_box import DrawnExtent, PromptedExtent, TargetExtent, make_extent
 from efftam_ros.core.types import Candidates, Motion, Prompt
 
 sides = st.floats(0.5, 200)

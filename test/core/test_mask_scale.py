@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from support.scripted_target import candidates, followed
 
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.core.policies.default import CLEAR, SCALE_FRAMES, WEIGHT, MaskScale
-from efftam_ros.core.policies.drawn_box import BORDER, MAX_PX, size_overlap
+from efftam_ros.core.policies.constants import BORDER, CLEAR, MAX_PX, SCALE_FRAMES, WEIGHT
+from efftam_ros.core.policies.default import MaskScale
+from efftam_ros.core.policies.drawn_box import size_overlap
 from efftam_ros.core.types import Candidates, Prompt
 
 SIZE = (1000, 500)

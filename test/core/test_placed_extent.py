@@ -9,14 +9,9 @@ from hypothesis import strategies as st
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.policies.constants import EXTENT_FRAMES, MAX_OFFSET
 from efftam_ros.core.policies.default import DefaultPolicy
-from efftam_ros.core.policies.drawn_box import (
-    EXTENT_FRAMES,
-    MAX_OFFSET,
-    PlacedExtent,
-    PromptedExtent,
-    TargetExtent,
-)
+from efftam_ros.core.policies.drawn_box import PlacedExtent, PromptedExtent, TargetExtent
 from efftam_ros.core.types import BoxHead, Candidates, Motion, PipelineSpec
 
 HEAD = BoxHead(0.5, 0.4)

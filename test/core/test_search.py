@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.motion import MotionFilter, relative_depth
+from efftam_ros.core.policies.constants import FADING_S, FORGET_S
 from efftam_ros.core.policies.search import (
-    FADING_S,
-    FORGET_S,
     CandidateTrack,
     Detection,
     PositionPrior,

@@ -8,7 +8,8 @@ from support.scripted_target import SPEC, candidates
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.policies.base import NOT_KNOWN
-from efftam_ros.core.policies.default import RETURN_MARGIN, DefaultPolicy, TargetModel
+from efftam_ros.core.policies.constants import RETURN_MARGIN
+from efftam_ros.core.policies.default import DefaultPolicy, TargetModel
 
 
 def known(quality: float = 0.8, area: float = 900.0, logit: float = 4.0) -> TargetModel:

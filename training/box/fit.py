@@ -30,7 +30,8 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.core.policies.drawn_box import LEVELS, OUTWARD, EdgeCues, Edges, sides
+from efftam_ros.core.policies.constants import LEVELS
+from efftam_ros.core.policies.drawn_box import OUTWARD, EdgeCues, Edges, sides
 from efftam_ros.tools.common.terminal import print_table
 from efftam_workshop.model.common.layers import boxes_at_levels
 

@@ -24,8 +24,36 @@ from efftam_ros.core.policies.base import (
     accept_if_visible,
     best_quality,
 )
-from efftam_ros.core.policies.drawn_box import (
+from efftam_ros.core.policies.constants import (
+    CLEAR,
+    DOUBTED_FRAMES,
+    GROWN_CLEARNESS,
+    GROWN_SHARE,
+    JUMP_PER_S,
+    KEPT_SHARE,
+    LIKENESS,
+    MAX_AREA_RATIO,
+    MAX_FOUND_SHARE,
     MAX_PX,
+    MIN_POINTS,
+    MIN_PRESENCE,
+    MOVING_SHARE,
+    REMEMBERED_FRAMES,
+    RETURN_MARGIN,
+    SAME_IOU,
+    SCALE_FRAMES,
+    SEEN_SHARE,
+    STILL_S,
+    STRAY,
+    STRAY_PER_S,
+    SURE_PRESENCE,
+    UNLIKE,
+    UNLIKELY_SIZE,
+    USUAL_FRAMES,
+    WEIGHT,
+    WHOLE_SHARE,
+)
+from efftam_ros.core.policies.drawn_box import (
     TargetExtent,
     is_inside,
     make_extent,
@@ -35,22 +63,6 @@ from efftam_ros.core.policies.search import CandidateTrack, Detection
 from efftam_ros.core.reasons import NO_REASON, Reason, ReasonCode
 from efftam_ros.core.selection import whole
 from efftam_ros.core.types import MISSED, Candidates, FoundPoints, Motion, PipelineSpec, TrackState
-
-USUAL_FRAMES = 60  # of the last confirmed frames
-REMEMBERED_FRAMES = 30
-UNLIKELY_SIZE = 6.0  # how much more a change of area counts beyond `MAX_AREA_RATIO`
-MAX_AREA_RATIO = 3.0
-# Most by which the log-likelihood ratio of a target that returns where it is expected may be below the usual
-# one of confirmed frames, to be accepted in one image; without this limit occluders that resemble the target
-# are accepted. On 73 cases of the disappearance footage's choosing half 5 wrong objects are accepted and 106
-# absent frames claimed without it, 3 and 56 with it; 52 targets are regained in both.
-RETURN_MARGIN = 1.2
-UNLIKE = 5.0  # weight of the deficit of likeness of a followed target
-# Weight of `Looks.lead` of a missed target. Of 160 misses recorded on the choosing half (`training judge
-# returns`), the target is the first thing accepted in 91 and something else in 2; with a weight of 6 in 90
-# and 3, with 12 in 88 and 2. With fixed limits of likeness, and what is missing of the usual one weighed
-# alone, it was 76 and 7.
-LIKENESS = 8.0
 
 
 class TargetModel:
@@ -104,14 +116,6 @@ class TargetModel:
         return seen - 0.33 * size - UNLIKE * min(deficit, 0.5) - 1.0
 
 
-# The scale. On 22 sequences of OTB-100, VOT, UAVDT and others the mean overlap is 0.667 without this rule,
-# 0.669 with it and 0.662 where larger targets are compared too; on the six aerial sequences, by which it was
-# not chosen, 0.637 without it (docs/tracking.md).
-SCALE_FRAMES = 2  # first followed frames that are compared: the target has hardly changed its size yet
-CLEAR = 0.06  # by how much a fit must exceed that of the mask with the highest predicted IoU
-WEIGHT = 2.0  # of the excess, in predicted IoU
-
-
 class MaskScale:
     """Chooses among the decoder's masks by the box that the operator drew.
 
@@ -159,16 +163,6 @@ class MaskScale:
         return np.array([size_overlap(candidates.box(i), drawn) for i in range(len(candidates))])
 
 
-SAME_IOU = 0.1  # IoU of two candidates from which they are the same object
-# When an object slides in front of the target, or the mask jumps to a neighbour, nearly all points followed
-# on the target end within a few images; when the target turns or is blurred, they seldom do. Of 154
-# occlusions of the judge's choosing half the same 120 targets are found again and 6 wrong objects accepted
-# with this rule and without, but 68 of the absent frames are claimed in place of 162.
-MIN_POINTS = 6  # fewest points whose end is evidence
-MAX_FOUND_SHARE = 0.15  # most of the points in the candidate's box
-DOUBTED_FRAMES = 6  # frames that need evidence afterwards: until new points have been followed long enough
-
-
 @dataclass(frozen=True)
 class VisibleCandidate:
     """A candidate with a mask. ``area``: px^2; ``quality``: predicted IoU; ``overlap``: with the predicted
@@ -199,30 +193,6 @@ class DefaultPolicy(Policy):
        smaller, or larger and less clear: of a target that is being occluded only the last visible corner
        would stay in memory, and after a mask that includes a neighbour both would be followed as the target.
     """
-
-    # Least predicted IoU as a share of the target's usual one, because small targets never reach that of
-    # large ones: to be accepted, and to be remembered.
-    SEEN_SHARE, KEPT_SHARE = 0.4, 0.7
-    WHOLE_SHARE = 0.5  # least share of the usual area to be remembered
-    MOVING_SHARE = 0.75  # least share of the usual area for the box to show the motion of the whole target
-    # Share of its usual area above which, and share of its usual predicted IoU below which, a mask is assumed
-    # to include a neighbour. A car that drives up to the camera grows as fast, but is seen as clearly as
-    # before: without the second limit two of 73 cases of the choosing half are lost, with it none changes.
-    # The mean overlap of eleven sequences of OTB-100 and VOT rises from 0.520 to 0.566: Skiing is followed.
-    GROWN_SHARE, GROWN_CLEARNESS = 1.5, 0.9
-    # Time within which a candidate at the target's last position in the image is accepted, whatever the
-    # camera's motion: the motion over the ground does not help for a skier against the sky. With it Skiing
-    # and MotorRolling of OTB-100 are followed, which were lost; none of 41 clips of the choosing half
-    # changes.
-    STILL_S = 0.25
-    # How far from the prediction a target may return at once, in its sizes, and per second of context.
-    STRAY, STRAY_PER_S = 1.25, 1.0
-    # How far from the prediction a jerk of the camera or target may take it, in sizes per second since the
-    # last image, at most `STRAY`. At 30 Hz the predicted box overlaps it all the same; at 10 Hz with images
-    # lost the filter's uncertainty is a fifth of a size, and right boxes lie up to one size off.
-    JUMP_PER_S = 8.0
-    SURE_PRESENCE = 3.0  # logit (0.95) above which the end of its points does not end an unbroken track
-    MIN_PRESENCE = 0.2  # of a detection
 
     asks_twice = True
 
@@ -274,7 +244,7 @@ class DefaultPolicy(Policy):
         for seen in ranked:
             refusal = self._refusal(seen, candidates, context)
             if not refusal:
-                partial = context.is_confirmed and self._share(seen.area) < self.MOVING_SHARE
+                partial = context.is_confirmed and self._share(seen.area) < MOVING_SHARE
                 return Choice(seen.index, True, seen.box, motion_iou=seen.overlap, partial=partial)
             reason = reason or refusal
         context.search.begin(context.size, context.motion)
@@ -288,7 +258,7 @@ class DefaultPolicy(Policy):
         self._observe(candidates, context)
         present = candidates.presence >= self.config.presence_threshold
         ranked = self._ranked(candidates, None) if present else []
-        least = self.SEEN_SHARE * self._model.usual_quality
+        least = SEEN_SHARE * self._model.usual_quality
         clear = [seen for seen in ranked if not seen.quality < least]
         for seen in clear:
             if self._is_near(seen.box, context) and self._is_sure(seen, candidates, context.looks):
@@ -314,7 +284,7 @@ class DefaultPolicy(Policy):
         """Return whether a target that was missed only shortly (COASTING) may be here."""
         if context.motion is None or context.confirmed_ns is None or context.state is TrackState.LOST:
             return False
-        reach = self.STRAY + self.STRAY_PER_S * (context.frame.stamp_ns - context.confirmed_ns) * 1e-9
+        reach = STRAY + STRAY_PER_S * (context.frame.stamp_ns - context.confirmed_ns) * 1e-9
         predicted = context.motion.box
         x, y = context.search.expected(context.frame.stamp_ns) or (predicted.cx, predicted.cy)
         expected = Box.from_centre(x, y, predicted.width, predicted.height)
@@ -328,10 +298,10 @@ class DefaultPolicy(Policy):
             is_possible = self._is_still(seen.box, context) or self._has_jumped(seen, motion.box, context)
             if distance > config.gate_mahalanobis and not is_possible:
                 return ReasonCode.MOTION_GATE.reason(distance=distance, limit=config.gate_mahalanobis)
-        least = self.SEEN_SHARE * model.usual_quality
+        least = SEEN_SHARE * model.usual_quality
         if seen.quality < least:
             return ReasonCode.UNCLEAR.reason(quality=seen.quality, least=least)
-        is_sure = candidates.presence_logit > self.SURE_PRESENCE
+        is_sure = candidates.presence_logit > SURE_PRESENCE
         if not context.is_confirmed and not self._llr(seen, candidates, context.looks) > 0.0:
             return ReasonCode.UNLIKE_RETURN.reason()
         if have_ended(context.points, seen.box):
@@ -347,7 +317,7 @@ class DefaultPolicy(Policy):
     def _is_still(self, box: Box, context: FrameContext) -> bool:
         """Return whether a candidate lies where the target was in the image just before."""
         seen = context.search.last_seen
-        if seen is None or not 0 <= (context.frame.stamp_ns - seen.stamp_ns) * 1e-9 <= self.STILL_S:
+        if seen is None or not 0 <= (context.frame.stamp_ns - seen.stamp_ns) * 1e-9 <= STILL_S:
             return False
         return iou(box, seen.box) >= self.config.gate_iou
 
@@ -355,8 +325,8 @@ class DefaultPolicy(Policy):
         """Return whether a candidate that is seen as clearly as the target may be it after a jerk."""
         if not context.is_confirmed or context.confirmed_ns is None:
             return False
-        reach = min(self.STRAY, self.JUMP_PER_S * (context.frame.stamp_ns - context.confirmed_ns) * 1e-9)
-        is_clear = seen.quality >= self.KEPT_SHARE * self._model.usual_quality
+        reach = min(STRAY, JUMP_PER_S * (context.frame.stamp_ns - context.confirmed_ns) * 1e-9)
+        is_clear = seen.quality >= KEPT_SHARE * self._model.usual_quality
         return is_clear and _distance(seen.box, predicted) <= reach * max(predicted.size, 1.0)
 
     def _share(self, area: float) -> float:
@@ -385,7 +355,7 @@ class DefaultPolicy(Policy):
 
     def _objects(self, candidates: Candidates) -> list[VisibleCandidate]:
         """Return what a window shows, best first; of candidates that overlap only the best."""
-        if not candidates.is_finite or candidates.presence < self.MIN_PRESENCE:
+        if not candidates.is_finite or candidates.presence < MIN_PRESENCE:
             return []
         found: list[VisibleCandidate] = []
         for seen in self._ranked(candidates, None):
@@ -412,10 +382,10 @@ class DefaultPolicy(Policy):
         area, keeps = max(choice.box.width * choice.box.height, 1.0), context.is_prompted
         if not context.is_prompted:
             self._scale.add(candidates)
-            share, is_clear = self._share(area), not quality < self.KEPT_SHARE * model.usual_quality
+            share, is_clear = self._share(area), not quality < KEPT_SHARE * model.usual_quality
             # The mask seems to include another object beside the target.
-            is_merged = share > self.GROWN_SHARE and quality < self.GROWN_CLEARNESS * model.usual_quality
-            is_itself = share >= self.WHOLE_SHARE and not is_merged
+            is_merged = share > GROWN_SHARE and quality < GROWN_CLEARNESS * model.usual_quality
+            is_itself = share >= WHOLE_SHARE and not is_merged
             keeps = quality > self.config.memory_quality and is_clear and is_itself
         self._model.add(area, quality, candidates.presence_logit, keeps)
         return keeps

@@ -21,30 +21,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import Box, are_nested, iou
+from efftam_ros.core.policies.constants import (
+    BORDER,
+    CONTINUED,
+    EXTENT_FRAMES,
+    LEVELS,
+    MAX_OFFSET,
+    MAX_PX,
+    MAX_WAY,
+    MIN_OFFSET,
+    MOST,
+    RELATED_FRAMES,
+    SHARE,
+)
 from efftam_ros.core.types import BoxHead, Candidates, Motion
 
-MAX_PX = 32.0  # size of a drawn box up to which it is compared
-BORDER = 0.02  # share of the image's longer side: a target this close to the border may be entering, and grow
-
-# The extent. Chosen on one half of the disappearance footage: the overlap of targets below 32 px with the
-# truth rises by 0.035 (16 cases, none worse); it falls for many larger targets, and for most if the box may
-# also shrink.
-EXTENT_FRAMES = 5  # number of boxes after the selection that are compared with the drawn one
-SHARE = 0.7  # exponent of the ratio
-MOST = 2.0  # largest factor of a side
-
-# The published mask of larger targets (docs/tracking.md).
-CONTINUED = 0.03  # by how much a fit must exceed the chosen mask's to be published
-RELATED_FRAMES = 3  # newest frames by which the published box is placed relative to the followed one
-
-# The published box of a network with a `BoxHead`.
-LEVELS = (-1.0, 0.0, 1.0)
-"""Of the logits; the boxes there are `Candidates.levels`."""
-# Of the drawn box's edges outwards of the prompted mask's, in its sizes.
-MIN_OFFSET, MAX_OFFSET = -0.5, 1.0
-# Of an edge's way to another level, in the mask's sizes: where the logits hardly change, that level may be
-# crossed anywhere.
-MAX_WAY = 0.5
 OUTWARD = np.array([-1.0, -1.0, 1.0, 1.0])
 
 Edges = NDArray[np.float64]

@@ -31,13 +31,35 @@ from efftam_ros.core.motion import (
     relative_depth,
     zoom,
 )
-
-GROUND_WEIGHT, IMAGE_WEIGHT, FLAT_WEIGHT = 0.6, 0.2, 0.2
-# Standard deviation in target sizes, at the start and its growth per second: the errors of the motion
-# filter's predictions 1 and 2 s ahead on aerial clips, with the ground's motion and without it.
-START_SPREAD, GROUND_SPREAD_PER_S, IMAGE_SPREAD_PER_S = 0.7, 1.2, 2.0
-# Time constant of the speed over the ground: at constant speed the prediction would leave the scene.
-FADING_S = 3.0
+from efftam_ros.core.policies.constants import (
+    ACCEPT_SCORE,
+    FADING_S,
+    FLAT_WEIGHT,
+    FORGET_S,
+    GROUND_SPREAD_PER_S,
+    GROUND_WEIGHT,
+    IMAGE_SPREAD_PER_S,
+    IMAGE_WEIGHT,
+    IN_SIGHT_S,
+    INNER_SHARE,
+    LLR_KEPT,
+    MARGIN,
+    MATCH_IOU,
+    MATCH_SIZES,
+    MAX_TILES,
+    MAX_TRACKS,
+    MIN_GOOD,
+    MIN_LLR,
+    MISS_LLR,
+    RECOGNISED_NS,
+    RECOGNITION_NS,
+    RESIZED,
+    RIVAL_WINDOWS,
+    START_SPREAD,
+    TILE,
+    TILE_STEP,
+    VIEW_LLR,
+)
 
 
 @dataclass(frozen=True)
@@ -132,13 +154,6 @@ class PositionPrior:
         return np.asarray(np.minimum(np.log(density(points) / peak), 0.0), np.float64)
 
 
-# The search covers the image with tiles of this side, in sides of the window that follows the target: a
-# small target is too small in wider ones. Neighbouring tiles are this far apart, in their sides: an object
-# cut by one is whole in the next.
-TILE, TILE_STEP = 1.2, 0.8
-MAX_TILES = 64  # along each side of the image, for a tiny target in a huge image
-
-
 class Sweep:
     """Tiles that cover the image, most likely ones first; none is repeated before all others were used."""
 
@@ -171,23 +186,6 @@ class Sweep:
         order = np.lexsort((-likely, self._visits))[:count]
         self._visits[order] += 1
         return [View.window(x, y, self._extent, self._side) for x, y in self._centres[order]]
-
-
-RESIZED = 0.3  # share by which the window's side may change until the image is divided anew
-# A detection belongs to a track when its IoU with the predicted box is above the first, or the distance of
-# their centres, in sizes, below the second.
-MATCH_IOU, MATCH_SIZES = 0.15, 0.8
-INNER_SHARE = 0.8  # inner part of a window in which a track should be visible
-MISS_LLR = -1.5  # of a view in which a track that should be visible is not
-# Factor on the LLR at each further image, because detections of one object are not independent. On detections
-# recorded in 49 cases of the choosing half it accepts two wrong objects, 0.7 three, 1 four.
-LLR_KEPT = 0.65
-MIN_LLR = -2.0  # lower bound, so that an earlier object at a place does not exclude the target there
-FORGET_S = 1.5  # time without a detection after which a track is dropped
-# Time constant within which an object in sight comes to be weighed by the present prior in place of the one
-# that held when it came into sight (docs/tracking.md).
-IN_SIGHT_S = 6.0
-MAX_TRACKS = 12
 
 
 @dataclass(frozen=True)
@@ -293,19 +291,6 @@ def _match(box: Box, tracks: Sequence[CandidateTrack]) -> CandidateTrack | None:
         if (away < MATCH_SIZES or iou(box, other) > MATCH_IOU) and away < least:
             best, least = track, away
     return best
-
-
-# A track is accepted as the target when its score is at least ACCEPT_SCORE and by MARGIN above that of every
-# other one, and it was detected well in the last MIN_GOOD images. Of 160 misses recorded on the choosing
-# half, the target is the first thing accepted in 91 and something else in 2; with a score of 1.5 in 82 and 3,
-# with 2 in 79 and 0, with a margin of 1 in 91 and 3.
-ACCEPT_SCORE = 1.0
-MIN_GOOD = 2
-MARGIN = 3.0
-VIEW_LLR = -1.0  # least LLR of a track that gets another view, wherever it is
-RIVAL_WINDOWS = 1  # windows for the tracks after the best one, which the frame's own view shows
-RECOGNITION_NS = 90_000_000  # least time between two comparisons with the kept image, 20 to 30 ms on a CPU
-RECOGNISED_NS = 150_000_000  # how long a recognised place counts
 
 
 class Reacquisition:
