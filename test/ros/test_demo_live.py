@@ -38,7 +38,13 @@ def states(client: PageClient) -> set[str]:
 
 def test_one_command_shows_the_clip_as_a_camera_and_one_interrupt_ends_all_of_it(ros):
     words = [sys.executable, "-m", "efftam_ros", "demo", "--live", "--port", "0"]
-    demo = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    # Interrupts reach it also where these tests run in the background, which ignores them.
+    demo = subprocess.Popen(
+        words,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     assert demo.stderr is not None
     try:
         printed = ""

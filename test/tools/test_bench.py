@@ -43,7 +43,7 @@ def test_a_users_video_is_measured_from_its_box(efftam_here, square_video: Path,
     assert json.loads(result.stdout)["stages"]["whole frame"]["median_ms"] > 0
     monkeypatch.setattr(frames, "WARM_UP", 12)
     short = efftam_here(*SMALL[:3], "--video", square_video, "--box", "40,30,24,24")
-    assert_refused(short, "the first 12 frames are a warm-up")
+    assert_refused(short, "after 12 frames of warm-up")
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads resident memory from /proc")
