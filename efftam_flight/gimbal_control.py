@@ -41,7 +41,7 @@ class Permission:
         self.gimbal_alive = True
         self._control: Control | None = None  # None: not reported yet
         self._reason = NO_REASON  # why, as the manager reports it
-        self._held = False  # since it was enabled
+        self._held = False  # whether control was held at any time since `enable`
         self._waits_since_s = math.inf
         self._lost = NO_REASON  # why it was taken away
         self._ended = NO_REASON  # why the controller gave it up

@@ -131,7 +131,7 @@ class Steering:
             law = Law.IMAGE_ONLY
             self._filter.reset()
             rates = self._by_image(estimate, now, dt_s, measured, stops)
-        # One that never came is not missed.
+        # An attitude that never arrived is not reported as missing.
         note = missing if sample is not None or self._ahead_s else NO_REASON
         if q is not None:
             rates = Rates(rates.pitch, rates.yaw * nadir_factor(axis_direction(q)[1]))

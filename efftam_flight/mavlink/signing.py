@@ -19,8 +19,8 @@ KEY_BYTES = 32
 # Times count from 2015-01-01 UTC, in units of 10 us.
 EPOCH_S, UNITS_PER_S = 1_420_070_400, 100_000
 LIMIT = 1 << 48
-# The stored time lies so far ahead that what is signed after a crash is later than all before it; an orderly
-# end stores the exact one. It is written anew when half of that has passed.
+# No time may be used again after a crash. So the stored time lies this far ahead, and is stored anew when
+# half of that has passed. An orderly end stores the exact time.
 AHEAD = 20 * UNITS_PER_S
 
 
@@ -58,7 +58,7 @@ class Signer:
             self.keep()
         except ValueError:
             raise InputError(
-                f"signing_key: {self._store} holds no time; set the clock and remove it"
+                f"signing_key: {self._store} holds no time; set the clock, then remove this file"
             ) from None
         except OSError as error:
             raise InputError(

@@ -59,7 +59,8 @@ ANSWERS = 40
 POLL_S = 0.01
 # Boxes and decisions may wait so long, calibrations longer.
 READ_S, CALIBRATION_S = 0.02, 0.5
-# All that can be called are services on parameters that do not change; for /clock see `run_node`.
+# Longest wait of a service call (`enable_follow`, and those on parameters), s. With /clock see `_Turns.take`
+# in efftam_ros/ros/common/process.py.
 SERVED_S = 0.4
 
 

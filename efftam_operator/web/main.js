@@ -47,7 +47,7 @@ const painting = new Painting({ session, view, plots: new Plots($("plot")), list
 const [x, y] = given.get("point")?.split(",").map(Number) ?? [];
 if (x >= 0 && x <= 1 && y >= 0 && y <= 1) session.suggest({ x, y });
 
-// What has changed since the last painting; a phone's battery: nothing is painted twice.
+// Whether anything changed since the last painting. If not, nothing is painted, to save a phone's battery.
 let isStale = true;
 const repaint = () => { isStale = true; };
 

@@ -281,7 +281,7 @@ export class Painting {
     return { left: x - NEAR_PX, top: y - NEAR_PX, right: x + box.width * scale + NEAR_PX, bottom: y + box.height * scale + NEAR_PX };
   }
 
-  /** Where labels can't be read, px of the view. */
+  /** The rectangles of the panels, which would hide a label, px of the view. */
   #panels() {
     const places = [...document.querySelectorAll(PANELS)].map((one) => one.getBoundingClientRect());
     return places.filter(({ width }) => width).map(({ x, y, width, height }) => ({ x, y, width, height }));

@@ -131,7 +131,7 @@ export class Session {
     return target ? menuQuestion(target, this.page.steering.isOn, this.menu.mayRemove) : null;
   }
 
-  /** Where the lost target may be, {stamp, box, target}, which one press follows; null where nothing is offered. */
+  /** Where the lost target may be, {stamp, box, target}: one press there follows it. Null where nothing is offered. */
   likely(nowMs) {
     const likely = this.#likely, steered = steeredOf(this.newest);
     const isNow = likely !== null && !this.#isDeclined && nowMs - likely.ms < LIKELY_MS && steered?.state === "LOST" && steered.id === likely.target;

@@ -9,7 +9,7 @@ const FAULTS = {
   silent: "its controller sends nothing",
   gone: "its controller has ended",
 };
-// By who is silent: what that means while steering is on, and while it is off.
+// The banner's text, by who is silent: [while steering is on, while it is off].
 const SILENCES = {
   bridge: ["the gimbal may keep turning; take over by the stick", "STOP would not reach the gimbal"],
   autopilot: ["the gimbal does not follow", "STOP would not reach the gimbal"],

@@ -133,8 +133,11 @@ class Pipeline(Protocol):
         ...
 
     def remember(self, choices: Sequence[Remembered]) -> None:
-        """Encode candidates of this image into slots of their targets' rings, map and pointer, and end the
-        image: nothing more of it can be remembered. Returns without waiting where the back end can."""
+        """Store map and pointer of candidates of this image in slots of their targets' rings.
+
+        This ends the image: nothing more of it can be remembered. Returns without waiting where the back end
+        can.
+        """
         ...
 
     def close(self) -> None:

@@ -379,7 +379,7 @@ class ReasonCode(IntEnum):
     GIMBAL_SILENT = (
         505,
         "the gimbal is silent; check its power and its link",
-        "The gimbal's manager goes on, the gimbal itself does not.",
+        "The gimbal's manager still sends messages, the gimbal itself sends none.",
         "Check the gimbal's power and link.",
     )
     NO_ANSWER_YET = (

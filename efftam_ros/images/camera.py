@@ -338,7 +338,8 @@ class Camera:
                 self._say(traceback.format_exc().rstrip())
             pause_s = FIRST_PAUSE_S if self._newest is not before else min(2 * pause_s, LONGEST_PAUSE_S)
             self.waiting_for = f"for {self.name}: {reason}; the next attempt in {pause_s:g} s"
-            # Without patience a name that is wrong would be tried for ever.
+            # A source that never opened may have a wrong name: it is tried again only where `patience_s` is
+            # None.
             if (
                 self._refusal
                 or self.has_end
@@ -439,7 +440,7 @@ class Camera:
         stamped: Iterator[tuple[int, DecodedImage]]
         if self.has_end and is_timed:
             stamped = times.stamped(read)
-        else:  # a segment may end where no image is known ahead
+        else:  # live: at a segment's end the next image is not there yet, `FileTimes` can't read ahead
             stamped = (
                 (image.index * period_ns if image.own_ns is None else image.own_ns, image) for image in read
             )

@@ -368,7 +368,7 @@ class AgreementRecord:
             return False
 
     def keep(self, agreement: Agreement) -> None:
-        """Write it, or remove it where the pipeline does not agree. A folder that can't be written is left
+        """Write the file, or remove it if the pipeline does not agree. A folder that can't be written is left
         alone: the check then runs at every start."""
         entry = {"key": self._parts, "deviations": [asdict(found) for found in agreement.flown]}
         try:

@@ -164,7 +164,7 @@ class ImageDecoder:
         return is_whole
 
     def _step_ns(self, own_ns: int | None) -> int:
-        """Return the time since the image before; the period where the stream's times do not give it."""
+        """Return the time since the image before, or the stream's period where its times do not give that."""
         last_ns, self._last_ns = self._last_ns, own_ns
         step_ns = 0 if own_ns is None or last_ns is None else own_ns - last_ns
         return step_ns if 0 < step_ns < LONGEST_STEP_NS else self._period_ns

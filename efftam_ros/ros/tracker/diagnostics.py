@@ -255,8 +255,8 @@ class Statistics:
             return f"{loss}; the link or the machine can't keep up with the camera"
 
     def slow(self, now_s: float, image_timeout_s: float) -> str:
-        """Warn of a camera slower than ``image_timeout``, with the remedy; empty if it is not slower, or
-        stopped."""
+        """Warn of a camera slower than ``image_timeout``, with the remedy; empty if the camera is fast
+        enough or has stopped."""
         with self._lock:
             silence_s, moments_s = self.silence_s(now_s), [moment_s for moment_s, _ in self._arrivals]
         if len(moments_s) < FEWEST_OF_SLOW:

@@ -72,8 +72,10 @@ class HostBuffer:
         return self._array
 
     def view(self, dtype: DTypeLike, shape: tuple[int, ...], offset: int = 0) -> NDArray[Any]:
-        """Return the bytes from ``offset`` on as an array, without a copy, otherwise as `array`. Raises
-        ValueError when they are too few."""
+        """Return the bytes from ``offset`` on as an array of this dtype and shape, without a copy.
+
+        It is invalid once the buffer is freed. Raises ValueError when the bytes are too few.
+        """
         nbytes = np.dtype(dtype).itemsize * math.prod(shape)
         check_range(self, nbytes, offset)
         return self.array[offset : offset + nbytes].view(dtype).reshape(shape)

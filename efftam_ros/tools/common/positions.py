@@ -44,7 +44,10 @@ class TrackAction(argparse.Action):
 
 
 def add_position_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add --poses, --field-of-view, --terrain and --target-height; --track FILE is added with the video's."""
+    """Add --poses, --field-of-view, --terrain and --target-height.
+
+    --track FILE is among the video's options.
+    """
     group = parser.add_argument_group("position on the ground")
     group.add_argument(
         "--poses",

@@ -146,9 +146,10 @@ def _write(path: Path, report: dict[str, Any]) -> None:
 
 
 def backend_findings(gpu: bool | None = None) -> Iterator[Finding]:
-    """Yield one finding per row of the table, of those for a GPU, of the others or of all.
+    """Yield one finding per row of the table.
 
-    Each is opened in a process of its own and runs a frame.
+    ``gpu``: True: only back ends for a GPU, False: only the others, None: all. Each is opened in a process
+    of its own and runs a frame.
     """
     for row in TABLE:
         if gpu not in (None, row.gpu):
