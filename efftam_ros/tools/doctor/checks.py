@@ -68,7 +68,7 @@ def python_findings() -> Iterator[Finding]:
     try:
         manifest, content = read_network()
         size = f"{len(content) / 1e6:.2f} MB, {manifest['size']} numbers of a crop"
-        yield row(PYTHON, "identity network", f"{size}; off by the parameter identity")
+        yield row(PYTHON, "identity network", f"{size}; the parameter identity turns it off")
     except BackendError as error:
         yield Finding(PYTHON, "identity network", "wrong", error.reason, error.remedy)
 
