@@ -208,7 +208,8 @@ export class Session {
     this.hello = message;
     this.frames.forget();
     this.tracks.forget();
-    this.newest = this.progress = null;
+    this.newest = this.progress = this.#likely = null;
+    this.#isDeclined = false;
     this.page.steering.forget();
     this.page.following.forget();
     this.notices.retire();

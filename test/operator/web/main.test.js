@@ -604,6 +604,21 @@ test("what changes is spoken once, and a reason that was pressed is shown until 
   }
 });
 
+test("a place that was declined is offered by a server that was started anew, and none of the server before is", async () => {
+  const isOffered = () => (look(), !$("choice").hidden);
+  await begin(target(0, FIRST, "LOST"));
+  offer(stamp, FREE);
+  press("choice-cancel");
+  await begin(target(0, FIRST, "LOST"));
+  assert.equal(isOffered(), false);
+  offer(stamp, FREE);
+  assert.equal(isOffered(), true);
+  hear({ op: "hello", name: "page 1" });
+  hear({ op: "seat", holder: "page 1" });
+  await picture(target(0, FIRST, "LOST"));
+  assert.equal(isOffered(), false);
+});
+
 test("nothing is left of the server before", async () => {
   await begin(target(0, FIRST));
   hear({ op: "progress", frame: 3, count: 9, video_s: 0.3 });
