@@ -11,7 +11,7 @@ from efftam_ros.ros.common.parameters import ParameterSet
 
 @dataclass(frozen=True)
 class CameraConfig(CheckedSettings):
-    """Everything is read when the node starts."""
+    """Settings of the node `efftam_camera`. They are read once, when the node starts."""
 
     stream: str = setting(
         "",

@@ -33,5 +33,5 @@ More: docs/camera.md.""",
 
 
 def main(name: str, args: list[str] | None = None, **given: Any) -> int:
-    """See `run_program`."""
+    """Run the node ``name``, a key of `PROGRAMS`, and return its exit code. See `run_program`."""
     return run_program(name, PROGRAMS[name], args, **given)
