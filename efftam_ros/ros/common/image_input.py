@@ -194,7 +194,7 @@ class ImageInput:
             return ""
         if time.monotonic() - max(self._first_anew_s, self._there_s) < RENEWAL_S:
             return ""
-        return f"{self.topic} has a publisher, and no image has ever arrived from it: {self._anew}"
+        return f"no image of {self.topic} has ever arrived, although it has a publisher: {self._anew}"
 
     @property
     def _anew(self) -> str:

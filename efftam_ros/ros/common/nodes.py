@@ -85,7 +85,7 @@ def steady_timer(node: Node, period_s: float, call: Callable[[], None]) -> Any:
 
 
 def wait_until_acknowledged(publishers: Iterable[Any], seconds: float) -> None:
-    """Wait until the subscribers have acknowledged the last messages, at most ``seconds`` on the steady clock.
+    """Wait until the subscribers have acknowledged the last messages, or ``seconds`` have passed.
 
     The middleware's own wait is called only with a timeout of zero, because it blocks all threads of Python
     and may use the system's clock, which may be set during the wait.
