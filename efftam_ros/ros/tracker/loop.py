@@ -123,7 +123,7 @@ class TrackingLoop:
         return self._target_s * max(1, count if self._limit is None else min(count, self._limit))
 
     def _is_steered(self, target_id: int) -> bool:
-        """Return whether this is the steered target. While no target exists, the IDLE answer counts as its."""
+        """Return whether the target is steered. While no target exists, an IDLE answer counts as steered."""
         return target_id == self._targets.steered or not self._targets.ids
 
     def _steer(self, command: Command) -> None:
@@ -279,7 +279,7 @@ class TrackingLoop:
             self._table.turns = ""
 
     def _accept(self, command: Command, image: Image, doubt: Reason) -> None:
-        """Publish that a selection was accepted. ``doubt``: why it may fail; empty if nothing speaks against it."""
+        """Publish that a selection was accepted. ``doubt``: why it may be wrong; empty without a doubt."""
         few = few_levels(image)
         if few:
             self._statistics.fault("levels", few)

@@ -57,7 +57,7 @@ class TrackerNode(ReportingNode):
     |---|---|---|
     | configure | the loop's thread, in it bundle and back end, publishers, services | |
     | activate | subscriptions | |
-    | deactivate | | subscriptions (after the current frame), the target |
+    | deactivate | | subscriptions (after the current frame), the targets |
     | cleanup, shutdown | | publishers, services, back end, the loop's thread |
     """
 
@@ -84,8 +84,8 @@ class TrackerNode(ReportingNode):
         super().start()
         if self.fault and self._targets is None and not self.lost:
             self.get_logger().error(
-                "the node stays unconfigured: correct it and configure the node (ros2 lifecycle set), or"
-                " restart it"
+                "the node stays unconfigured: correct the fault above, then configure the node (ros2"
+                " lifecycle set) or restart it"
             )
 
     def close(self) -> None:
@@ -283,7 +283,7 @@ class TrackerNode(ReportingNode):
         try:
             if self._session is None:
                 reason = ReasonCode.NODE_INACTIVE.reason()
-                assert self._outputs is not None  # the services and the outputs exist for the same time
+                assert self._outputs is not None  # the outputs exist as long as the services
                 asked = getattr(request, "selection", request)
                 command = Command(getattr(asked, "header", None), asked.target_id)
                 self._outputs.publish_result(command, Outcome.REFUSED, reason)

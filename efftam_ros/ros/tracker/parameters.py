@@ -1,4 +1,4 @@
-"""Parameters of the tracker node, and when each may change."""
+"""Parameters of the node `efftam_tracker`, and which of them may change while the node runs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ RELIABILITIES = ("auto", "reliable", "best_effort")
 
 @dataclass(frozen=True)
 class NodeConfig(PipelineConfig):
-    """Settings of the node itself. Times in seconds."""
+    """Settings of the node itself: network, images, selections, diagnostics. Times are in seconds."""
 
-    # A field of the base class keeps its place: the parameter file shows it among those of the pipeline.
+    # This replaces a field of the base class, so its place in the parameter file is among the settings of the
+    # pipeline.
     max_targets: int = setting(
         4, "most targets at once; each needs memory, on a GPU too", within=(1, MAX_TARGETS)
     )
@@ -76,9 +77,10 @@ class NodeConfig(PipelineConfig):
     autostart: bool = setting(True, "configure and activate when the node starts")
 
 
-# Read once, at start-up.
+# Parameters that are read once, at start-up.
 READ_ONLY = ("autostart",)
-# Read when the node is configured: the network and its subscriptions can't be replaced while they run.
+# Parameters that are read when the node is configured, because the network and the subscriptions can't be
+# replaced while they are in use.
 FIXED = (
     "bundle",
     "backend",
