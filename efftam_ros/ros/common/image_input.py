@@ -29,8 +29,9 @@ MAX_NAMED = 3
 # If a publisher exists and no image arrives from it for this time, s, the subscription is made again. The
 # time starts with the first value and doubles at each new subscription, up to the second value.
 DEAF_S, LONGEST_DEAF_S = 2.0, 60.0
-# If no image has ever arrived this long after the first new subscription, s, this process should become
-# another DDS participant: it may have the participant number of a killed process. Slow cameras start sooner.
+# Time after the first new subscription, s, when this process should become another DDS participant if no
+# image has ever arrived: it may have the participant number of a killed process. The time is longer than a
+# slow camera needs to start.
 RENEWAL_S = 10.0
 
 
@@ -134,7 +135,7 @@ class ImageInput:
 
     @property
     def facts(self) -> dict[str, str]:
-        """Topic, reliability and publishers, as values for diagnostics."""
+        """Topic, reliability and publishers of the image subscription, as values for diagnostics."""
         reliability = "reliable" if self._current.reliability is ReliabilityPolicy.RELIABLE else "best effort"
         return {
             "image topic": self.topic,
@@ -260,7 +261,7 @@ class ImageInput:
         return f"nothing publishes {self.topic}; images are published on {named}: remap image to one of them"
 
     def _is_camera(self, topic: str) -> bool:
-        """Return whether another node publishes the topic: this node's own mask and overlay are no camera."""
+        """Return whether another node publishes the topic. This node's own mask and overlay do not count."""
         return any(info.node_name != self._node.get_name() for info in self._publishers(topic))
 
     @staticmethod
@@ -283,7 +284,7 @@ class ImageInput:
         named = self.base_topic + self._transport.suffix
         if self._given:
             return named
-        # Some drivers publish compressed images on a topic without the transport's name.
+        # Some drivers publish compressed images on a topic whose name lacks the suffix, such as /compressed.
         itself = any(info.topic_type == self._type for info in self._publishers(self.base_topic))
         return self.base_topic if itself else named
 

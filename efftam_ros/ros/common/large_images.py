@@ -6,7 +6,8 @@ import os
 
 from efftam_ros.package_files import CYCLONE_DDS, FAST_DDS, PROFILE_VARIABLES, ZENOH, middleware
 
-# This package's own camera node. It exists before its stream delivers, and its own log reports lost images.
+# This package's own camera node. Before its stream delivers images, it is a publisher that sends nothing. Its
+# log reports images that are lost between the stream and the node.
 CAMERA_NODE = "efftam_camera"
 # Load average per core above which the machine is overloaded and may lose images for that reason.
 OVERLOAD = 1.5

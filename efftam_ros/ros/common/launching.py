@@ -48,7 +48,7 @@ class Argument(NamedTuple):
 YES_NO = ("true", "false")
 LEVELS = ("debug", "info", "warn", "error")
 LOOK = "look at nvidia-smi and sudo dmesg, then launch again"
-# The tracker's arguments. Where an argument has the empty value, the parameter file decides.
+# The tracker's arguments. An argument with an empty value leaves the setting to the parameter file.
 _TRACKER = (
     Argument("image", "/camera/image_raw", "topic of the images to track in"),
     Argument("camera_info", "", "topic of the calibration; empty: camera_info beside the images"),
@@ -92,10 +92,10 @@ TRACKER = {argument.name: argument for argument in _TRACKER}
 def described(
     arguments: Collection[Argument], start: Callable[[Any, dict[str, str]], list[Any]], *before: Any
 ) -> LaunchDescription:
-    """Return a launch description: it declares the arguments, does the actions ``before``, then those of
-    ``start``.
+    """Return a launch description that declares ``arguments``.
 
-    ``start``: called at the launch with its context and the values of the arguments by name; returns actions.
+    It executes the actions ``before``, then the actions that ``start`` returns. ``start`` is called with the
+    launch context and the values of the arguments by name.
     """
     declared = [
         DeclareLaunchArgument(
@@ -143,9 +143,9 @@ def parameter_file(name: str) -> str | None:
 def node(name: str, value: Mapping[str, str], **more: Any) -> Node:
     """Return the launch action of a node of this package.
 
-    ``name``: of the executable and of the node. ``value``: the launch arguments, with namespace and
-    log_level. ``more``: further arguments of launch_ros's Node. `Restarts` decides whether and when the node
-    is started again after it ended.
+    ``name``: name of the executable and of the node. ``value``: values of the launch arguments by name, with
+    namespace and log_level. ``more``: further arguments of launch_ros's Node. `Restarts` decides whether and
+    when the node is started again after it ended.
     """
     restarts = Restarts()
 
@@ -177,8 +177,11 @@ def node(name: str, value: Mapping[str, str], **more: Any) -> Node:
 
 
 def tracker_launch(arguments: Iterable[Argument], **fixed: str) -> IncludeLaunchDescription:
-    """Include tracker.launch.py. ``arguments``: passed on with their values in the including launch;
-    ``fixed``: values of further arguments."""
+    """Return the action that includes tracker.launch.py.
+
+    ``arguments``: arguments of the including launch file whose values are passed on. ``fixed``: values of
+    other arguments by name.
+    """
     source = PythonLaunchDescriptionSource(str(SHARE / "launch" / "tracker.launch.py"))
     values = {argument.name: LaunchConfiguration(argument.name) for argument in arguments} | fixed
     return IncludeLaunchDescription(source, launch_arguments=values.items())

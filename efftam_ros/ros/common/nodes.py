@@ -32,7 +32,7 @@ from efftam_ros.ros.common.publishing_nodes import UNKNOWN_NODE, PublishingNodes
 
 try:
     from rclpy.event_handler import SubscriptionEventCallbacks, UnsupportedEventTypeError
-except ImportError:  # Humble
+except ImportError:  # ROS 2 Humble has the same classes in another module
     from rclpy.qos_event import SubscriptionEventCallbacks, UnsupportedEventTypeError
 
 # Time between two checks whether all messages are acknowledged, s. A check takes about 1 ms.
@@ -181,15 +181,14 @@ class ReportingNode(LifecycleNode):
 
 
 def other_publishers(node: Node, topics: Sequence[str], consequence: str) -> str:
-    """Return one line on the first of these topics that has several publishers, or an empty string.
+    """Return a warning about the first of these topics that has several publishers; empty if none has.
 
-    ``topics``: names of topics that ``node`` publishes itself, resolved as its own. ``consequence``: ends the
-    line.
+    ``topics``: topics that ``node`` publishes itself. ``consequence``: the last part of the warning.
     """
     for topic in topics:
         name = node.resolve_topic_name(topic)
         found = node.get_publishers_info_by_topic(name)
-        # A publisher may be discovered before the name of its node. A later check then knows all names.
+        # A publisher may be discovered before the name of its node: no warning before all names are known.
         if len(found) > 1 and all(info.node_name != UNKNOWN_NODE for info in found):
             names = sorted({shown(info.node_name)[1:-1] for info in found})
             return f"{len(found)} publishers on {name} ({', '.join(names)}): {consequence}"
@@ -199,7 +198,7 @@ def other_publishers(node: Node, topics: Sequence[str], consequence: str) -> str
 class OtherPublishers:
     """Looks for other nodes that publish the topics of ``node``. A restarted node is not counted twice.
 
-    ``consequence``: ends the line that `look` returns.
+    ``consequence``: the last part of the warning that `look` returns.
     """
 
     def __init__(self, node: Node, topics: Sequence[str], consequence: str) -> None:
@@ -207,7 +206,7 @@ class OtherPublishers:
         self._nodes = {topic: PublishingNodes() for topic in topics}
 
     def look(self, now_s: float) -> str:
-        """Return one line on the first of the topics that several nodes publish, or an empty string.
+        """Return a warning about the first of the topics that several nodes publish; empty if none is.
 
         ``now_s``: time on a steady clock.
         """
@@ -225,9 +224,9 @@ def diagnostics(
 ) -> DiagnosticArray:
     """Return a message for /diagnostics with one status.
 
-    ``title``: follows the node's name in the status's name. ``level``: a level of DiagnosticStatus.
-    ``values``: converted to text. ``device``: the hardware_id. The stamp is the present time of the node's
-    clock.
+    The name of the status consists of the node's name and ``title``. ``level``: a level of DiagnosticStatus.
+    ``values``: values by name, converted to text. ``device``: the hardware_id. The stamp is the present time
+    of the node's clock.
     """
     status = DiagnosticStatus(
         level=bytes([level]) if isinstance(level, int) else level,
@@ -296,7 +295,7 @@ class Subscriptions:
 class _EventCallbacks(SubscriptionEventCallbacks):
     """Event callbacks that also work with a middleware that can't count lost messages (DDS and Zenoh can).
 
-    ``report``: called when the middleware can't.
+    ``report``: called if the middleware can't count them.
     """
 
     report: Callable[[], None]
@@ -320,7 +319,7 @@ class Throttle:
         self._write, self._burst, self._period_s = write, burst, period_s
         self._lock = threading.Lock()
         self._passed: dict[str, deque[float]] = {}  # by kind: when the last lines were passed
-        self._held: dict[str, int] = {}  # by kind: number of lines suppressed since then
+        self._held: dict[str, int] = {}  # by kind: number of suppressed lines, not reported yet
 
     def __call__(self, kind: str, text: str) -> None:
         now = time.monotonic()
@@ -337,8 +336,8 @@ class Throttle:
 class ThrottledLog:
     """A node's log that limits how often lines of one kind appear. Thread-safe.
 
-    Per 5 s and kind, ``fail`` logs one error, ``warn`` one warning and ``inform`` ten informations.
-    ``remind`` logs one warning per 30 s, for states that last.
+    Per 5 s and kind, ``fail`` logs one error, ``warn`` one warning and ``inform`` ten lines of level INFO.
+    ``remind`` logs one warning per 30 s and kind, for states that last.
     """
 
     def __init__(self, logger: Any) -> None:

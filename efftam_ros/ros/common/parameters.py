@@ -172,7 +172,7 @@ def read_parameters(node: Any, config_type: type[Config]) -> Config:
 
 
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:
-    """Return the settings with these values by name; names that are no field are ignored."""
+    """Return a copy of the settings with new values (by name). Names of other settings are ignored."""
     values = {f.name: changes.get(f.name, getattr(config, f.name)) for f in fields(config)}  # type: ignore[arg-type]
     return type(config)(**values)
 

@@ -54,9 +54,9 @@ class Polled:
         self._subscription = node.create_subscription(kind, topic, take, qos, callback_group=_NoMessages())
 
     def read(self, now_s: float) -> None:
-        """Pass all messages that have arrived to ``take``, in order, if ``period_s`` has passed.
+        """Pass all messages that have arrived to ``take``, in order.
 
-        ``now_s``: time on a steady clock.
+        Does nothing if the last reading was less than ``period_s`` ago. ``now_s``: time on a steady clock.
         """
         if now_s < self._due_s:
             return

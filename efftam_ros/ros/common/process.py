@@ -26,9 +26,9 @@ USER_ERROR = 2
 """Exit code for an error that the user has to correct, such as a wrong parameter. A restart does not help."""
 DEVICE_LOST = 3
 """Exit code of a node whose GPU failed permanently. A new process may be able to use the GPU again."""
-# Restarts of a node, see `Restarts`: the largest number of restarts after a lost GPU, and the period in which
-# restarts are counted, s; the number of restarts with the short wait, the short and the long wait, s.
+# Largest number of restarts of a node that lost its GPU, and the period in which restarts are counted, s.
 MAX_DEVICE_RESTARTS, WITHIN_S = 3, 60.0
+# Number of restarts in this period that follow after the short wait; the short and the long wait, s.
 FIRST_RESTARTS, SHORT_WAIT_S, LONG_WAIT_S = 3, 1.0, 10.0
 
 
@@ -270,7 +270,7 @@ def _serve(stop: StopFlag, turns: _Turns, node: Any, renews: bool) -> str:
             turns.take()
         except Exception as error:
             if not node.context.ok():
-                return ""  # the error came from the shutdown of ROS
+                return ""  # ROS was shut down, which caused the error
             getattr(node, "internal_error", lambda error: None)(error)
             if time.monotonic() - last_logged_s >= ERROR_PERIOD_S:
                 last_logged_s = time.monotonic()
@@ -345,7 +345,7 @@ def _run(stop: StopFlag, name: str, make: Callable[[], Any], args: list[str] | N
             executor.shutdown()
         rclpy.try_shutdown()
     if getattr(node, "lost", ""):
-        # The libraries are not unloaded: one may abort when it frees memory on the lost device.
+        # The clean-up of the libraries is skipped: one may abort when it frees memory on the lost device.
         _end_at_once(DEVICE_LOST)
     if renewal and not stop.asked:
         print(f"{name}: {renewal}; the node is started again as another participant", file=sys.stderr)

@@ -23,7 +23,7 @@ class PublishingNodes:
 
     def __init__(self) -> None:
         self._known: dict[str, set[bytes]] = {}  # by node name: ids of all publishers it ever had
-        self._since_s: dict[tuple[str, bytes], float] = {}  # by present publisher: when it appeared
+        self._since_s: dict[tuple[str, bytes], float] = {}  # when each present publisher appeared
 
     def look(self, found: Collection[tuple[str, bytes]], now_s: float) -> tuple[tuple[str, ...], bool]:
         """Compare the publishers with those of the last call.

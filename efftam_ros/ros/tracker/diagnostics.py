@@ -41,7 +41,7 @@ def forget(samples: deque[tuple[float, Any]], now_s: float) -> None:
 
 
 def rate_hz(moments_s: Sequence[float], now_s: float) -> float | None:
-    """Return the mean rate of events at these times, oldest first; None if there are fewer than two.
+    """Return the mean rate, Hz, of events at these times, oldest first; None if there are fewer than two.
 
     Once nothing has happened for two periods, the time since the last event counts too, so the rate falls.
     """
@@ -194,7 +194,7 @@ class Statistics:
         with self._lock:
             self._shared = reasons
 
-    # Faults
+    # Methods that record faults
 
     def fault(self, kind: str, reason: str) -> None:
         """Record a fault after which the tracker still works, and warn of it.
@@ -227,7 +227,7 @@ class Statistics:
             self._last[kind] = reason
             self._fresh.add(kind)
 
-    # Assessment
+    # Methods that assess the counts and faults
 
     @property
     def frozen(self) -> str:

@@ -24,11 +24,11 @@ from efftam_ros.core.reasons import NO_REASON, Reason, ReasonCode
 from efftam_ros.core.types import Prompt
 from efftam_ros.images.message import ReceivedImage
 
-# Largest number of kept images, also if they are small: every selection on an older image searches them all.
+# Largest number of kept images, whatever their size. A selection on an older image searches through them all.
 MAX_IMAGES = 4096
 # Age up to which every image is kept, ns of stamps: normally, and while the byte limit is exceeded.
 RECENT_NS, MIN_RECENT_NS = 1_500_000_000, 500_000_000
-# Shortest interval between the stamps of kept images that are older, ns.
+# Shortest interval between the stamps of two kept images above that age, ns.
 APART_NS = 200_000_000
 # Largest distance between a selection's stamp and a kept image, in periods of the images. It is above one
 # half, because the periods vary.
@@ -45,7 +45,7 @@ ALL = 255
 
 
 class KeptImages:
-    """The kept images. Iteration goes from the oldest to ``newest``. Not thread-safe."""
+    """The kept images, which can be iterated from the oldest to ``newest``. Not thread-safe."""
 
     def __init__(self, keep_s: float, keep_bytes: int) -> None:
         self._thinned: deque[ReceivedImage] = deque()
@@ -278,7 +278,7 @@ class FrameBuffer:
         # By id of each target that catches up with the camera: the last image that was processed for it. The
         # order is that of their turns.
         self._behind: dict[int, ReceivedImage] = {}
-        self._newest_has_turn = True  # the newest image is next, not one for a target that catches up
+        self._newest_has_turn = True  # whether the newest image is next, or one for a target that catches up
         self._waiting_s: float | None = None  # since when an image waits to be processed; None: none waits
         # Commands that the loop has not taken: one to select or clear by target id, and one to steer with the
         # key None.
@@ -291,7 +291,7 @@ class FrameBuffer:
         self._selecting: int | None = None  # the target whose selection the loop is processing
         self._closed = False
         self.frame_s = 0.0
-        """The time that the loop takes at present for one step of each target, s; 0 before the first step."""
+        """Present duration of one step for all targets together, s; 0 before the first step."""
 
     def limit(self, keep_s: float, keep_bytes: int, timeout_s: float = math.inf) -> None:
         """Change the limits: the greatest age of kept images by stamps, s, their memory, bytes, and the time
@@ -306,7 +306,10 @@ class FrameBuffer:
             return self._kept.newest
 
     def stale(self, now_s: float) -> Reason:
-        """Return that images have stopped, as a reason; empty while they arrive, and before the first."""
+        """Return the reason IMAGES_STOPPED if no image has arrived for the timeout; else an empty reason.
+
+        It is also empty before the first image.
+        """
         with self._condition:
             newest, timeout_s = self._kept.newest, self._timeout_s
         silence_s = 0.0 if newest is None else now_s - newest.arrived_s
@@ -315,7 +318,7 @@ class FrameBuffer:
         return ReasonCode.IMAGES_STOPPED.reason(silence_s=silence_s, timeout_s=timeout_s)
 
     def done(self, frame: ReceivedImage, now_s: float) -> None:
-        """Note that the image was answered or refused. If a newer image exists, it waits since ``now_s``."""
+        """Note that the image was answered or refused. A newer image counts as waiting from ``now_s`` on."""
         with self._condition:
             self._waiting_s = None if frame is self._kept.newest else now_s
 
@@ -413,7 +416,7 @@ class FrameBuffer:
         return found
 
     def resume(self, target_id: int) -> None:
-        """Stop giving the loop the images since this target's selection, because the selection failed."""
+        """Let this target be processed in the newest images again, because its selection failed."""
         with self._condition:
             self._behind.pop(target_id, None)
 
@@ -429,8 +432,8 @@ class FrameBuffer:
     def take(self, frame_s: float = 0.0, followed: Followed = ONE) -> Task | None:
         """Wait for the next task of the loop and return it; None once the buffer is closed.
 
-        ``frame_s``: the time that the loop takes at present for one step of each target, s. ``followed``: the
-        targets that exist now.
+        ``frame_s``: present duration of one step for all targets together, s. ``followed``: the targets that
+        exist now.
         """
         with self._condition:
             self.frame_s, self._followed, self._selecting = frame_s, followed, None
@@ -506,7 +509,8 @@ class FrameBuffer:
     def _next_in_order(self, last: ReceivedImage, newest: ReceivedImage) -> ReceivedImage:
         """Return the next image for a target that catches up and was processed in the image ``last``.
 
-        The step to it is so wide that the lag behind the camera shrinks by ``lag / CATCH_UP_S`` per second.
+        The step between the two images is so wide that the lag behind the camera shrinks by ``lag /
+        CATCH_UP_S`` per second.
         """
         lag_s = (newest.stamp_ns - last.stamp_ns) * 1e-9
         step_s = min(self.frame_s * (1 + lag_s / CATCH_UP_S), MAX_STEP_S)

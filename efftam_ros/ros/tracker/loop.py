@@ -118,7 +118,7 @@ class TrackingLoop:
 
     @property
     def _round_s(self) -> float:
-        """The time that one step of each target takes at present, s."""
+        """Present duration of one step for all targets together, s."""
         count = len(self._targets.ids)
         return self._target_s * max(1, count if self._limit is None else min(count, self._limit))
 
@@ -389,6 +389,9 @@ class TrackingLoop:
 
 
 def internal_error(error: Exception, during: str = "", advice: str = "") -> Reason:
-    """Return the reason INTERNAL_ERROR. ``during``: what was done at the error; ``advice``: what to do."""
+    """Return the reason INTERNAL_ERROR for an exception.
+
+    ``during``, ``advice``: parts of its text: what the node did at the error, and what the user should do.
+    """
     fault = f"{type(error).__name__}: {error}"
     return ReasonCode.INTERNAL_ERROR.reason(fault=fault, during=during, advice=advice)

@@ -55,7 +55,7 @@ class TrackerNode(ReportingNode):
 
     | transition | creates | releases |
     |---|---|---|
-    | configure | the loop's thread, in it bundle and back end, publishers, services | |
+    | configure | the loop's thread, in which the back end opens the bundle, publishers, services | |
     | activate | subscriptions | |
     | deactivate | | subscriptions (after the current frame), the targets |
     | cleanup, shutdown | | publishers, services, back end, the loop's thread |
@@ -121,7 +121,7 @@ class TrackerNode(ReportingNode):
         """Why this process can't use the GPU any more; empty as long as it can."""
         return self._statistics.lost
 
-    # Transitions
+    # Lifecycle transitions
 
     def failed(self, error: Exception) -> TransitionCallbackReturn:
         if isinstance(error, PipelineLostError):
@@ -239,7 +239,7 @@ class TrackerNode(ReportingNode):
             self._session.close(reason)
             self._accepted, self._session = self._session.selections.accepted, None
             assert self._targets is not None
-            # The loop has ended, and may not have applied the newest settings before.
+            # The loop has ended, possibly before it applied the newest settings.
             self._targets.reconfigure(self._tracker_config)
             self._targets.clear()
             self._setup = replace(self._setup, lifecycle="inactive")
@@ -249,7 +249,7 @@ class TrackerNode(ReportingNode):
         self._targets = self._outputs = None
         self._setup = Setup()
 
-    # Parameters
+    # Methods for parameters
 
     def _read_parameters(self) -> None:
         self._config = read_parameters(self, NodeConfig)
@@ -273,7 +273,7 @@ class TrackerNode(ReportingNode):
             self._targets.reconfigure(self._tracker_config)
         return SetParametersResult(successful=True)
 
-    # Services
+    # Methods for the services
 
     def _answered(self, act: Callable[[Selections, Any, Any], object], request: Any, response: Any) -> Any:
         """Carry out a service's command by ``act`` and return the response.
@@ -295,7 +295,7 @@ class TrackerNode(ReportingNode):
             _fill(response, Reason.of(refusal, ReasonCode.COMMAND_REFUSED))
         return response
 
-    # Diagnostics
+    # Methods for diagnostics
 
     def publish_diagnostics(self) -> None:
         """Publish diagnostics. Also called after every transition, so that a failure is reported at once."""

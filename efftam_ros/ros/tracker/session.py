@@ -147,9 +147,9 @@ class SilenceWatch:
             self._exchange.show_state(now, answer.about.target_id)
 
     def _stalled(self, now_s: float, patience_s: float) -> Reason:
-        """Return that the loop does not process the images that arrive, as a reason; empty if it does.
+        """Return the reason STALLED if an image waits too long for the loop; else an empty reason.
 
-        ``patience_s``: time from which a waiting image counts, s.
+        ``patience_s``: the longest time that an image may wait, s.
         """
         waiting_s = self._buffer.waiting_s(now_s)
         if not any(answer.track.state in STEERABLE for answer in self._outputs.table.answers.values()):

@@ -1,7 +1,7 @@
 """The table of targets: one row for each target, with its last answer and its present state.
 
 The loop's thread publishes answers. The executor's thread publishes that they are not valid any more, and
-reports the targets in diagnostics. Both hold the table's lock, so all of a message is from one answer.
+reports the targets in diagnostics. Both hold the table's lock, so a message never mixes two answers.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class TargetTable:
             name = self._name(target_id)
         return "" if track.state is before else f"{name}{before.name} -> {_state_of(track)}"
 
-    # For diagnostics
+    # Methods for diagnostics
 
     @property
     def shown(self) -> tuple[str, Track] | None:
@@ -138,7 +138,7 @@ class TargetTable:
             return self._name(target_id) + _state_of(tracks[target_id]), tracks[target_id]
 
     def findings(self) -> list[str]:
-        """Return one line for each LOST target, the steered one first, and the line `turns`."""
+        """Return warnings: one for each LOST target, the steered one first, then `turns` if it is not empty."""
         with self.lock:
             tracks = self._tracks
             ids = sorted(tracks, key=lambda one: (one != self._first, one))
