@@ -138,7 +138,7 @@ class TargetTable:
             return self._name(target_id) + _state_of(tracks[target_id]), tracks[target_id]
 
     def findings(self) -> list[str]:
-        """Return warnings: one for each LOST target, the steered one first, then `turns` if it is not empty."""
+        """Return one line for each LOST target, the steered one first, then `turns` if it is not empty."""
         with self.lock:
             tracks = self._tracks
             ids = sorted(tracks, key=lambda one: (one != self._first, one))
