@@ -112,7 +112,8 @@ class CameraNode(Node):
         self._log = ThrottledLog(self.get_logger())
         self._camera: Camera | None = None
         self._worker: threading.Thread | None = None
-        self._moments_s: deque[float] = deque(maxlen=RATE_IMAGES)  # when images were published, s (steady)
+        # When the newest images were published, s on the steady clock.
+        self._moments_s: deque[float] = deque(maxlen=RATE_IMAGES)
         self._size = (0, 0)
         self._damaged = 0  # number of damaged packets at the last diagnostics
         self._fault = self._logged = self._error = ""

@@ -19,8 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 MEMORY, LOCKS = Path("/dev/shm"), Path("/proc/locks")
-# A living process holds a port's semaphore for microseconds, or for some time slices on a busy machine. So a
-# port counts as dead if its semaphore is locked in this number of checks, with this pause (s) between them.
+# A living process locks a port's semaphore for microseconds, or for some time slices on a busy machine. So a
+# port counts as dead only if its semaphore stays locked in LOOKS checks with PAUSE_S seconds before each.
 LOOKS, PAUSE_S = 5, 0.1
 # Port numbers by the DDS standard: the first port of domain 0, the number of ports of a domain, the offset of
 # the first participant's ports in a domain, and the number of ports of a participant.

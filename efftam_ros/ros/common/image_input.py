@@ -26,8 +26,8 @@ from efftam_ros.ros.common.transports import BY_TYPE, TRANSPORTS
 
 # Largest number of publishers or topics that one message lists.
 MAX_NAMED = 3
-# If a publisher exists and no image arrives from it for this time, s, the subscription is made again. The
-# time starts with the first value and doubles at each new subscription, up to the second value.
+# If a publisher exists and no image arrives from it for DEAF_S seconds, the subscription is made again. This
+# time doubles at each new subscription, up to LONGEST_DEAF_S.
 DEAF_S, LONGEST_DEAF_S = 2.0, 60.0
 # Time after the first new subscription, s, when this process should become another DDS participant if no
 # image has ever arrived: it may have the participant number of a killed process. The time is longer than a
@@ -231,7 +231,7 @@ class ImageInput:
             named = self._named(offered)
             anew = f"; {self._anew}" if self._made_anew else ""
             return f"the publisher of {self.topic} ({named}) is there, and nothing arrives from it{anew}"
-        # Imported only when images are lost.
+        # Imported here, because it is needed only when images are lost.
         from efftam_ros.ros.common.large_images import CAMERA_NODE, large_image_remedy
 
         if {info.node_name for info in offered} == {CAMERA_NODE}:
@@ -284,7 +284,7 @@ class ImageInput:
         named = self.base_topic + self._transport.suffix
         if self._given:
             return named
-        # Some drivers publish compressed images on a topic whose name lacks the suffix, such as /compressed.
+        # Some drivers publish compressed images on a topic without the suffix /compressed.
         itself = any(info.topic_type == self._type for info in self._publishers(self.base_topic))
         return self.base_topic if itself else named
 

@@ -111,11 +111,10 @@ def described(
 
 
 def passed_over(context: Any) -> list[LogInfo]:
-    """Return a warning for each NAME:=VALUE of the launch command that looks meant for the tracker and has no
-    effect.
+    """Return a warning for each NAME:=VALUE of the launch command that is a misspelt argument or a parameter.
 
-    That is a misspelt argument, or a parameter of the tracker. Launch itself ignores unknown names. Other
-    names cause no warning: they may belong to a launch file that includes the tracker's.
+    These have no effect, because ROS launch ignores unknown names. Other unknown names cause no warning: they
+    may be arguments of a launch file that includes the tracker's.
     """
     parameters = yaml.safe_load((CONFIG / "tracker.yaml").read_text(encoding="utf-8"))["/**"][
         "ros__parameters"

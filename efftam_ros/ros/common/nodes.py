@@ -350,7 +350,7 @@ class ThrottledLog:
 
 Config = TypeVar("Config")
 
-# The QoS policies whose override is one of several names, with the type that holds these names.
+# The QoS policies whose value is a name, and the types that contain the allowed names.
 QOS_POLICIES: Mapping[str, type[Enum]] = {
     "durability": DurabilityPolicy,
     "history": HistoryPolicy,

@@ -56,7 +56,7 @@ def apart_from_the_dead(name: str) -> Iterator[None]:
 
 @contextmanager
 def _held(name: str) -> Iterator[None]:
-    """Occupy the lowest free participant number by a second node of this process, ``name`` with a suffix."""
+    """Occupy the lowest free participant number while the context lasts, by an extra node of this process."""
     import rclpy
     from rclpy.signals import SignalHandlerOptions
 

@@ -26,9 +26,10 @@ USER_ERROR = 2
 """Exit code for an error that the user has to correct, such as a wrong parameter. A restart does not help."""
 DEVICE_LOST = 3
 """Exit code of a node whose GPU failed permanently. A new process may be able to use the GPU again."""
-# Largest number of restarts of a node that lost its GPU, and the period in which restarts are counted, s.
+# A node that lost its GPU is restarted at most MAX_DEVICE_RESTARTS times within WITHIN_S seconds.
 MAX_DEVICE_RESTARTS, WITHIN_S = 3, 60.0
-# Number of restarts in this period that follow after the short wait; the short and the long wait, s.
+# The first FIRST_RESTARTS restarts within WITHIN_S follow after SHORT_WAIT_S seconds, later ones after
+# LONG_WAIT_S seconds.
 FIRST_RESTARTS, SHORT_WAIT_S, LONG_WAIT_S = 3, 1.0, 10.0
 
 

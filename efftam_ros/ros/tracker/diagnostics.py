@@ -26,11 +26,11 @@ WINDOW_S = 10.0
 STOPPED_S = 2.0
 # Images above this size do not fit the default shared memory of Fast DDS, bytes.
 LARGE_BYTES = 500_000
-# The share of images lost in transport (0..1) above which diagnostics warn, and the smallest number of images
-# from which the share is computed.
+# Diagnostics warn if more than the share LOSS_LIMIT (0..1) of the images is lost in transport. The share is
+# computed only if there are at least FEWEST_IMAGES images.
 LOSS_LIMIT, FEWEST_IMAGES = 0.2, 10
-# The smallest number of images from which a camera is judged to be slow, and the time without an image after
-# which such a camera counts as stopped, in periods of its images.
+# Whether a camera is slow is decided from at least FEWEST_OF_SLOW images. A slow camera counts as stopped
+# after MAX_MISSED periods without an image.
 FEWEST_OF_SLOW, MAX_MISSED = 4, 3.0
 
 
@@ -270,7 +270,7 @@ class Statistics:
                 return ""
             if self._input.get("image publishers") == "":
                 return ""
-            # Imported only when images are lost.
+            # Imported here, because it is needed only when images are lost.
             from efftam_ros.ros.common.large_images import large_image_remedy
 
             loss, nbytes = f"{share:.0%} of the images are lost on the way", self._arrivals[-1][1]

@@ -26,9 +26,10 @@ from efftam_ros.images.message import ReceivedImage
 
 # Largest number of kept images, whatever their size. A selection on an older image searches through them all.
 MAX_IMAGES = 4096
-# Age up to which every image is kept, ns of stamps: normally, and while the byte limit is exceeded.
+# Every image up to the age RECENT_NS is kept, or up to MIN_RECENT_NS if memory is short. Ages are in ns and
+# computed from stamps.
 RECENT_NS, MIN_RECENT_NS = 1_500_000_000, 500_000_000
-# Shortest interval between the stamps of two kept images above that age, ns.
+# Older images are kept only if their stamps are at least this far apart, ns.
 APART_NS = 200_000_000
 # Largest distance between a selection's stamp and a kept image, in periods of the images. It is above one
 # half, because the periods vary.
@@ -60,7 +61,7 @@ class KeptImages:
         return chain(self._thinned, self._recent)
 
     def limit(self, keep_s: float, keep_bytes: int) -> None:
-        """Change the limits: the greatest age by stamps, s, and the memory, bytes."""
+        """Change the limits. ``keep_s``: greatest age by stamps, s. ``keep_bytes``: largest memory, bytes."""
         self._keep_s, self._keep_bytes = keep_s, keep_bytes
         self._trim()
 
@@ -225,7 +226,7 @@ class Clear:
 
 @dataclass(frozen=True)
 class Marked:
-    """A prompt on a kept image: of a selection, or of a request for a proposal."""
+    """A prompt on a kept image, from a selection or from a request for a proposal."""
 
     command: Command
     frame: ReceivedImage
@@ -275,18 +276,18 @@ class FrameBuffer:
         self._timeout_s = timeout_s
         self._count = 0  # number of images received; also the number of the newest image
         self._furthest = 0  # highest number of an image that the loop took or skipped
-        # By id of each target that catches up with the camera: the last image that was processed for it. The
-        # order is that of their turns.
+        # The last processed image of each target that catches up with the camera, by target id. The order is
+        # that in which these targets have their turns.
         self._behind: dict[int, ReceivedImage] = {}
         self._newest_has_turn = True  # whether the newest image is next, or one for a target that catches up
-        self._waiting_s: float | None = None  # since when an image waits to be processed; None: none waits
-        # Commands that the loop has not taken: one to select or clear by target id, and one to steer with the
-        # key None.
+        self._waiting_s: float | None = None  # when an unprocessed image began to wait, s; None: none waits
+        # Commands that the loop has not taken yet. The key of a command to select or clear is the target id,
+        # the key of a command to steer is None.
         self._commands: dict[int | None, Marked | Clear | Steer] = {}
-        self._proposal: Marked | None = None  # newest request for a proposal that the loop has not taken
+        self._proposal: Marked | None = None  # newest request for a proposal, not taken by the loop yet
         # Time of the last proposal, and `_furthest` at that time.
         self._proposed_s, self._proposed_image = -math.inf, -1
-        self._settings: TrackerConfig | None = None  # settings that the loop has not taken
+        self._settings: TrackerConfig | None = None  # new settings, not taken by the loop yet
         self._followed = NOBODY
         self._selecting: int | None = None  # the target whose selection the loop is processing
         self._closed = False
@@ -294,8 +295,11 @@ class FrameBuffer:
         """Present duration of one step for all targets together, s; 0 before the first step."""
 
     def limit(self, keep_s: float, keep_bytes: int, timeout_s: float = math.inf) -> None:
-        """Change the limits: the greatest age of kept images by stamps, s, their memory, bytes, and the time
-        without an image after which images count as stopped, s."""
+        """Change the limits.
+
+        ``keep_s``: greatest age of kept images, by stamps, s. ``keep_bytes``: largest memory for them, bytes.
+        ``timeout_s``: time without an image after which images count as stopped, s.
+        """
         with self._condition:
             self._kept.limit(keep_s, keep_bytes)
             self._timeout_s = timeout_s
@@ -526,7 +530,7 @@ class FrameBuffer:
 
 
 def _to_report(requests: Iterable[Marked | Clear | Steer]) -> list[Command]:
-    """Return the commands to select and to clear: only their outcome is published."""
+    """Return the commands to select or clear. Commands to steer that are not carried out are not reported."""
     return [request.command for request in requests if not isinstance(request, Steer)]
 
 

@@ -34,8 +34,8 @@ from efftam_ros.ros.tracker.publishing import Outputs
 
 # Weight of the newest frame in the moving average of the time for one target, 0..1.
 TIME_GAIN = 0.2
-# The smallest number of targets that are processed in an image, if that many exist: the steered target, and
-# the others in turn.
+# Even if the computer is slow, at least this many targets are processed in each image: the steered target,
+# and one of the others in turn.
 MIN_TURNS = 2
 
 
