@@ -121,9 +121,9 @@ class Statistics:
     def __init__(self, warn: Callable[[str, str], object] = lambda kind, text: None) -> None:
         self._warn = warn
         self._lock = threading.RLock()
-        self._arrivals: deque[tuple[float, int]] = deque()  # (arrival, s; bytes) of images
-        self._losses: deque[tuple[float, int]] = deque()  # (time of the report, s; number of lost images)
-        self._answers: deque[tuple[float, float]] = deque()  # (time of publishing, s; latency, s)
+        self._arrivals: deque[tuple[float, int]] = deque()  # arrival, s, and bytes of each image
+        self._losses: deque[tuple[float, int]] = deque()  # when images were reported lost, s, and how many
+        self._answers: deque[tuple[float, float]] = deque()  # when answers were published, s; latencies, s
         self._counts: Counter[str] = Counter()
         self._last: dict[str, str] = {}  # text of the last fault, by kind
         self._fresh: set[str] = set()  # kinds of the faults since the last assessment
