@@ -226,7 +226,7 @@ class CameraNode(Node):
         damaged, self._damaged = camera.damaged - self._damaged, camera.damaged
         if damaged:
             return DiagnosticStatus.WARN, (
-                f"packets of {camera.name} come damaged or not at all: images that need them are left out;"
+                f"packets of {camera.name} arrive damaged or not at all: images that need them are left out;"
                 f" {camera.remedy}"
             )
         rate = rate_hz(moments, now_s) or 0.0

@@ -139,7 +139,7 @@ class ImageInput:
         reliability = "reliable" if self._current.reliability is ReliabilityPolicy.RELIABLE else "best effort"
         return {
             "image topic": self.topic,
-            "image reliability": f"{reliability} (asked: {self._wanted})",
+            "image reliability": f"{reliability} (requested: {self._wanted})",
             "image publishers": self._named(self._publishers(self.topic)),
         }
 

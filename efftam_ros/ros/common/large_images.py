@@ -39,7 +39,7 @@ def _of_the_middleware() -> str:
         if profile:
             return (
                 f"this node has the Fast DDS profile {profile}: start the camera driver with {names} set to"
-                " it too"
+                " this file, too"
             )
         return (
             "images above 0.5 MB do not fit the default shared memory of Fast DDS: start BOTH the camera"
@@ -48,12 +48,12 @@ def _of_the_middleware() -> str:
         )
     if used.startswith(CYCLONE_DDS):
         return (
-            "Cyclone DDS sends them by UDP: raise net.core.rmem_max (sysctl) here, and"
+            "Cyclone DDS sends large images by UDP: raise net.core.rmem_max (sysctl) here, and"
             " SocketReceiveBufferSize in CYCLONEDDS_URI to 10MB"
         )
     if used.startswith(ZENOH):
         return (
-            "the link is too slow for the images, or this machine: lower the camera's rate or size, or"
+            "the link or this machine is too slow for the images: lower the camera's rate or size, or"
             " publish them compressed"
         )
     return f"see how {used} is set up for large messages"

@@ -87,7 +87,7 @@ class ParameterSet:
             if name in known or name in others or name == "use_sim_time" or name.startswith("qos_overrides."):
                 continue
             near = difflib.get_close_matches(name, known, 1)
-            hint = f"; did you mean {near[0]}?" if near else "; the files in config/ hold those there are"
+            hint = f"; did you mean {near[0]}?" if near else "; the files in config/ contain all parameters"
             node.get_logger().warning(f"parameter {shown(name)} is not known and has no effect{hint}")
 
     def as_help(self) -> str:

@@ -129,7 +129,7 @@ class KeptImages:
         raise _not_kept(
             f"the selection's image is {age_s:.2f} s old and only {kept_s:.2f} s of images are kept"
             f" (selection_buffer {self._keep_s:g} s, selection_buffer_bytes {self._keep_bytes}, at most"
-            f" {MAX_IMAGES} images); select on a newer image or raise them"
+            f" {MAX_IMAGES} images); select on a newer image or raise these limits"
         )
 
     def _reach_ns(self, stamp_ns: int) -> float:
