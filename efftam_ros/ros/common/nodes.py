@@ -318,8 +318,8 @@ class Throttle:
     def __init__(self, write: Callable[[str], object], burst: int = 1, period_s: float = PERIOD_S) -> None:
         self._write, self._burst, self._period_s = write, burst, period_s
         self._lock = threading.Lock()
-        self._passed: dict[str, deque[float]] = {}  # by kind: when the last lines were passed
-        self._held: dict[str, int] = {}  # by kind: number of suppressed lines, not reported yet
+        self._passed: dict[str, deque[float]] = {}  # when the last lines were passed, by kind
+        self._held: dict[str, int] = {}  # number of suppressed lines not reported yet, by kind
 
     def __call__(self, kind: str, text: str) -> None:
         now = time.monotonic()

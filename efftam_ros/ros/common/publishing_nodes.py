@@ -22,7 +22,7 @@ class PublishingNodes:
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, set[bytes]] = {}  # by node name: ids of all publishers it ever had
+        self._known: dict[str, set[bytes]] = {}  # ids of all publishers that each node ever had
         self._since_s: dict[tuple[str, bytes], float] = {}  # when each present publisher appeared
 
     def look(self, found: Collection[tuple[str, bytes]], now_s: float) -> tuple[tuple[str, ...], bool]:

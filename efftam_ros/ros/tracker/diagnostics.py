@@ -53,7 +53,7 @@ def rate_hz(moments_s: Sequence[float], now_s: float) -> float | None:
     return (len(moments_s) - 1) / (span + (silence if silence > 2 * period else 0.0))
 
 
-# The counters that diagnostics show: name in the message, key of the counter.
+# The values of diagnostics that contain a counter: name of the value, key of the counter.
 COUNTED = {
     "images received": "received",
     "images processed": "processed",
@@ -66,7 +66,7 @@ COUNTED = {
 MINOR = ("image", "selection", "bearing", "levels")
 # Kinds of faults that are logged as "... refused".
 REFUSED = ("image", "selection")
-# The last fault of these kinds is a value of diagnostics: name in the message, kind.
+# The values of diagnostics that contain the last fault of a kind: name of the value, kind of the fault.
 SHOWN = {
     "last refused image": "image",
     "last refused selection": "selection",
