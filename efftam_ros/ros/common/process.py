@@ -115,8 +115,8 @@ def run_node(
       continues after the error.
     - ``is_stuck``: after ``close()``, a thread of the node is still inside a call of a library. The process
       then ends without the interpreter's clean-up, which would crash.
-    - ``renewal``: why no message reaches the node; empty if messages do. The process is then started again,
-      once, as another DDS participant.
+    - ``renewal``: why the process should become another DDS participant; empty if it should not. The process
+      is then started again, once.
 
     ``help_text`` makes the text for --help. Returns the exit code; `USER_ERROR` for an error that the user
     can correct, which is printed in one line.
@@ -282,7 +282,7 @@ def _serve(stop: StopFlag, turns: _Turns, node: Any, renews: bool) -> str:
 
 
 def spin(executor: Any, done: Callable[[], object], seconds: float) -> bool:
-    """Run the executor until ``done`` returns something true, or for ``seconds``. Return whether it did."""
+    """Run the executor until ``done()`` is true. Return False if it is not true within ``seconds``."""
     end_s = time.monotonic() + seconds
     while not done():
         left_s = end_s - time.monotonic()
