@@ -19,8 +19,8 @@ def large_image_remedy(is_reliable: bool) -> str:
     ``is_reliable``: publisher and subscription are reliable already.
     """
     remedy = _of_the_middleware()
-    # With Zenoh this would not help. Zenoh sends messages of both reliabilities over TCP, and under congestion
-    # drops both.
+    # With Zenoh this would not help. Zenoh sends messages of both reliabilities over TCP, and drops both if
+    # the network is congested.
     if not is_reliable and not middleware().startswith(ZENOH):
         remedy += ", or have the driver publish reliably, with image_reliability auto here"
     load, cores = os.getloadavg()[0], os.cpu_count() or 1

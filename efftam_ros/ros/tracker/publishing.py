@@ -195,7 +195,7 @@ class Outputs:
             return answer.track
 
     def end(self, reason: Reason) -> None:
-        """Publish the last answers again with valid = false. Later answers have it too, until `begin`."""
+        """Publish the last answers again with valid = false. No later answer is valid, until `begin`."""
         with self.table.lock:
             self._ending = reason
             for target_id, answer in self.table.answers.items():
