@@ -190,7 +190,7 @@ class Followed(NamedTuple):
     steered: int | None
 
     def added(self, target_id: int) -> Followed:
-        """Return the ids after this target is selected. The first selected target becomes the steered one."""
+        """Return the ids after this target is selected. If no target is steered yet, this one will be."""
         ids = tuple(sorted({*self.ids, target_id}))
         return Followed(ids, target_id if self.steered is None else self.steered)
 
