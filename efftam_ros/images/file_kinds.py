@@ -1,4 +1,4 @@
-"""What a file is by its first bytes: a bag, a video, or something that a command makes one of these."""
+"""Detects bags and videos by their content, and names the command that converts some other kinds of files."""
 
 from __future__ import annotations
 
@@ -16,29 +16,32 @@ _OTHERS = (
 
 
 def is_bag(path: Path) -> bool:
-    """Return whether this is a bag, whole or damaged, by its first bytes or its folder's metadata."""
+    """Return whether a path is a bag, complete or damaged: a file by its first bytes, a folder by its
+    metadata.yaml."""
     if path.is_dir():
         return (path / "metadata.yaml").is_file()
     return _first_bytes(path).startswith(_BAG_STARTS)
 
 
 def is_video(path: Path) -> bool:
-    """Return whether FFmpeg takes a file for a video, or a folder holds images."""
+    """Return whether FFmpeg can open a file as a video, or a folder holds images."""
     if path.is_dir():
         return bool(image_files(path))
     import av
 
     try:
         with av.open(file_url(path)) as container:
-            # Any text is ANSI art for it.
+            # FFmpeg opens any text file as a video of the format "tty" (ANSI art).
             return bool(container.streams.video) and container.format.name != "tty"
     except (av.error.FFmpegError, OSError):
         return False
 
 
 def command_for(path: Path) -> str:
-    """Return what a file is by its first bytes, neither bag nor video, and the command for it; empty: not
-    known."""
+    """Return a line for a file that must be converted first: its kind, by its first bytes, and the command.
+
+    Empty for every other file.
+    """
     first = _first_bytes(path)
     for start, what, command in _OTHERS:
         if first.startswith(start):
