@@ -14,7 +14,8 @@ COMMENT = 0xFE
 # Segments of metadata, which decoders do not need: APP1 to APP13, APP15 and comments. APP0 is not among them,
 # because it gives the field order of interlaced images, nor APP14, which gives the colour space.
 METADATA = (*range(0xE1, 0xEE), 0xEF, COMMENT)
-# The end of the coded pixels: a marker that is no restart marker. Inside the pixels, 0xFF is followed by 0.
+# The end of the coded pixels: a marker that is no restart marker. Inside the pixels, each byte 0xFF is
+# followed by 0.
 _AFTER_SCAN = re.compile(rb"\xff+(?![\x00\xd0-\xd7\xff])")
 
 
@@ -58,9 +59,9 @@ def jpeg_end(data: Any) -> int | None:
 
 
 def is_baseline(data: bytes) -> bool:
-    """Return whether a JPEG has a sequential frame (SOF0 or SOF1), of which a decoder notices missing pixels.
+    """Return whether a JPEG is sequential (SOF0 or SOF1), so that a decoder notices missing pixels.
 
-    In a progressive JPEG several scans hold the same pixels, and a missing scan is not noticed.
+    In a progressive JPEG several scans refine the same pixels, and a decoder does not notice a missing scan.
     """
     return any(kind in (0xC0, 0xC1) for kind, _, _ in segments(data))
 
