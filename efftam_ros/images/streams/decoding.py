@@ -19,13 +19,13 @@ NS = 1_000_000_000
 # Images that depend on a lost one are left out until the next key frame, but for this time at most, ns. Some
 # streams have no key frames: they refresh the image piece by piece.
 LONGEST_DAMAGE_NS = 2 * NS
-# A step between two images counts for LONGEST_DAMAGE_NS only if it is shorter than this, ns. A longer step is
-# a jump of the times.
+# A step of this length or more between two images, ns, is a jump of the times. It counts as one period when
+# LONGEST_DAMAGE_NS is measured.
 LONGEST_STEP_NS = NS
 # FFmpeg's decoder then reports an error at any fault of the data.
 STRICT = {"err_detect": "explode"}
-# The image of a packet has been decoded at the latest when that of a packet this much later was. The
-# standards H.264 and H.265 reorder at most 16 images, and threads delay as many packets again.
+# The image of a packet is missing if it has not come when the image of the packet this many places later
+# comes. H.264 and H.265 reorder at most 16 images, and the decoder's threads delay as many packets again.
 MAX_REORDERED = 32
 
 

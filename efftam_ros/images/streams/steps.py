@@ -11,8 +11,9 @@ STEPS, MIN_STEPS = 16, 4
 MIN_CLOCK_STEP_NS, MIN_CLOCK_STEP = 60_000_000, 1.5
 # A step of more than this many periods is a gap in the stream. In a gap the clock may have been set too.
 GAP = 2.5
-# After a gap, the shortest delay over CHECK_NS is compared with that before. The clock was set if the delay
-# grew by more than the share MIN_SHARE of the difference between the gap's arrivals and its times.
+# After a gap, the shortest delay of the next CHECK_NS is compared with the shortest delay before the gap. The
+# gap may be longer in the arrivals than in the stream's times. The clock was set if the delay grew by more
+# than the share MIN_SHARE of this difference.
 CHECK_NS, MIN_SHARE = 400_000_000, 0.5
 
 
