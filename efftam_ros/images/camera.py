@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 4.0
 # If no image arrives for this time, s, one line reports what the camera waits for.
 QUIET_S = 3.0
-# Stamps follow a change of the system clock only if it moved by more than this against the steady clock, ns.
+# Stamps follow the system clock only after it moved by more than this against the steady clock, ns.
 CLOCK_STEP_NS = 100_000_000
 # FFmpeg reads at most this many bytes and microseconds to detect the streams. Its default of 5 s would delay
 # each start.
@@ -70,8 +70,8 @@ def is_live(source: object) -> bool:
     """Return whether ``source`` names a camera or a stream.
 
     True for a number, a device, an address, and the description of an RTP stream (.sdp). False for a file or
-    folder that exists, whatever its name. An address may also lead to a finished video: only opening it, as
-    `open_source` does, shows this.
+    folder that exists, whatever its name. An address may also lead to a finished video. Only `open_source`,
+    which opens the address, can detect this.
     """
     if isinstance(source, int):
         return True
@@ -134,16 +134,18 @@ class CameraOptions(CheckedSettings):
     """How a stream is opened and decoded."""
 
     timeout: float = setting(
-        2.0, "silence after which the stream is opened again, s; for the first data 5 s", within=(0.2, 60.0)
+        2.0,
+        "the stream is opened again if nothing arrives for this time, s (at least 5 s for the first data)",
+        within=(0.2, 60.0),
     )
     rtsp_transport: str = setting(
-        "auto", "how RTSP sends its packets; auto: tcp, else udp", choices=RTSP_TRANSPORTS
+        "auto", "transport of an RTSP stream; auto: tcp if possible, else udp", choices=RTSP_TRANSPORTS
     )
     hardware_decoder: str = setting(
         "off", "off, auto (the first that works here), or one of PyAV's devices such as cuda, vaapi, drm"
     )
     track: int = setting(
-        DEFAULT_TRACK, "number of the video track, of several; -1: the default one", within=(-1, 99)
+        DEFAULT_TRACK, "number of the video track, from 0; -1: the stream's default track", within=(-1, 99)
     )
     device_size: str = setting("", "V4L2: image size such as 1280x720; empty: the device's setting")
     device_fps: float = setting(0.0, "V4L2: images per second; 0: the device's setting", within=(0.0, 1000.0))
@@ -164,10 +166,10 @@ class Camera:
 
     note = ""
     count: int | None = None
-    # Frame rate of a video that is written from these images, images/s. Their stamps are their true times.
+    # Frame rate of a video file that is written from these images, images/s. The images' stamps are exact.
     fps = 30.0
     _ratio = Fraction(1)
-    is_whole = False  # always: images between the newest ones are dropped
+    is_whole = False  # never True, because images between the newest ones are dropped
 
     def __init__(
         self,
@@ -210,7 +212,7 @@ class Camera:
         self.times = "the stream's own"
         """Source of the stamps, for people: the stream's own times or the times of arrival."""
         self.has_end = False
-        """Whether the stream is a finished video; False until it is open."""
+        """Whether the stream is a finished video; False while the stream is not open yet."""
         self.waiting_for = f"to open {self.name}"
         """What the camera waits for, a text that follows "waiting"; empty while images arrive."""
         self._opened, self._refusal = threading.Event(), ""
@@ -218,20 +220,21 @@ class Camera:
         self._reader.start()
         if patience_s is not None:
             if not self._opened.wait(QUIET_S):
-                self._say_waiting()
+                self._report_waiting()
                 self._opened.wait()
             if self._refusal:
                 raise InputError(self._refusal)
             if self._stop.is_set() and not self.has_end:
                 raise InputError(
                     f"camera {self.name} can't be opened: {self.waiting_for.rpartition(f'{self.name}: ')[2]};"
-                    " check its name, that it is connected and sends, and that no other program uses it"
+                    " check the name, that the camera is connected and sends, and that no other program uses"
+                    " the camera"
                 )
 
     @property
     def remedy(self) -> str:
         """What a user can do against damaged images, one line."""
-        live = "lower the camera's bit rate, or have RTSP send by TCP (rtsp_transport)"
+        live = "lower the camera's bit rate, or use TCP for RTSP (rtsp_transport)"
         return "copy or record it again" if self.has_end else live
 
     @property
@@ -271,7 +274,7 @@ class Camera:
         finally:
             self.close()
             if self.damaged:
-                self._say(damage_text(self, self.remedy))
+                self._report_once(damage_text(self, self.remedy))
 
     def close(self) -> None:
         """Stop reading. May be called more than once. Returns after at most ``timeout`` + 1 s; the reading
@@ -304,12 +307,12 @@ class Camera:
                 if self._stop.is_set() or (give_up_ns is not None and now_ns >= give_up_ns):
                     if required:
                         raise InputError(
-                            f"camera {self.name} gives no images: waiting {self.waiting_for}; try it with"
-                            " another program"
+                            f"camera {self.name} gives no images: waiting {self.waiting_for}; try the camera"
+                            " with another program"
                         )
                     return None
                 if report_ns is not None and now_ns >= report_ns:
-                    self._say_waiting()
+                    self._report_waiting()
                     report_ns = None
                 until_ns = self._ready_ns if is_there else report_ns or give_up_ns
                 self._changed.wait(None if until_ns is None else max(0.0, (until_ns - now_ns) / NS))
@@ -336,7 +339,7 @@ class Camera:
                     is_open = True
                     self.has_end = self._is_file or _has_end(container, self._source)
                     self._opened.set()
-                    self._say(note)
+                    self._report_once(note)
                     self.waiting_for = f"for a key frame of {self.name}"
                     self._receive(container, stream, indices)
                 reason = "the stream ended"
@@ -357,7 +360,7 @@ class Camera:
                     self._stop.set()
             except Exception as error:
                 reason = f"internal error ({type(error).__name__}: {error})"
-                self._say(traceback.format_exc().rstrip())
+                self._report_once(traceback.format_exc().rstrip())
             pause_s = FIRST_PAUSE_S if self._newest is not before else min(2 * pause_s, LONGEST_PAUSE_S)
             self.waiting_for = f"for {self.name}: {reason}; the next attempt in {pause_s:g} s"
             # A source that could never be opened may have a wrong name. It is opened again only if
@@ -372,13 +375,13 @@ class Camera:
                 self._stop.set()
             self._stop.wait(pause_s)
 
-    def _say(self, line: str) -> None:
+    def _report_once(self, line: str) -> None:
         """Report a line, unless it is empty or the same line was reported before."""
         if line and line not in self._reported:
             self._reported.add(line)
             self._report(f"{self.name}: {line}")
 
-    def _say_waiting(self) -> None:
+    def _report_waiting(self) -> None:
         """Report what the camera waits for, at most once. This is no error: images may still arrive."""
         if "waiting" not in self._reported:
             self._reported.add("waiting")
@@ -423,7 +426,7 @@ class Camera:
         except RuntimeError as error:
             # PyAV raises this RuntimeError if the device decodes none of the streams.
             if self._requires_hardware and "no stream is compatible" in str(error):
-                raise InputError(self._no_hardware("it", "it has no decoder for this codec")) from None
+                raise InputError(self._no_hardware("the stream", "no decoder for this codec")) from None
             raise
 
     def _no_hardware(self, what: str, why: str) -> str:
@@ -432,7 +435,7 @@ class Camera:
         name = self.options.hardware_decoder
         return (
             f"{self.name}: hardware_decoder {name} can't decode {what} ({why}); have the camera send another"
-            " codec or profile, or take auto or off"
+            " codec or profile, or use auto or off"
         )
 
     def _receive(self, container: Any, stream: Any, indices: Iterator[int]) -> None:
@@ -440,12 +443,12 @@ class Camera:
         import av
 
         context, form = stream.codec_context, container.format.name
-        # Threads by frame would hold back as many images as there are threads.
+        # With one thread for each frame the decoder would hold back as many images as there are threads.
         stream.thread_type = "SLICE"
         if not self.has_end:
             context.flags |= av.codec.context.Flags.low_delay
         if self._requires_hardware and not context.is_hwaccel:
-            raise InputError(self._no_hardware(context.name, "it has no decoder for this codec"))
+            raise InputError(self._no_hardware(context.name, "no decoder for this codec"))
         self.decoder = f"{context.name}, {'hardware' if context.is_hwaccel else 'software'}"
         decoder, is_timed = ImageDecoder(stream), has_times(container, stream)
         images = self._decoded(container, stream, decoder)
@@ -471,7 +474,7 @@ class Camera:
             due_ns = player.due_ns(own_ns, time.monotonic_ns())
             self._stop.wait((due_ns - time.monotonic_ns()) / NS)
             self._put(next(indices), due_ns, image, 0)
-        self._say(times_text(times))
+        self._report_once(times_text(times))
 
     def _follow(self, images: Iterator[Arrived], stream: Any, is_timed: bool, indices: Iterator[int]) -> None:
         """Take the images of a live stream as they arrive, and give them stamps."""
@@ -498,8 +501,8 @@ class Camera:
                 if is_new:
                     turn = orientation(image.frame, self.name)
                     self._ratio = 1 / ratio if turn[0] else ratio
-                    self._say(orientation_note(*turn))
-                    self._say(exif_note(decoder.exif_orientation))
+                    self._report_once(orientation_note(*turn))
+                    self._report_once(exif_note(decoder.exif_orientation))
                     is_new = False
                 yield arrived_ns, image
             self.damaged, self.left_out = known[0] + decoder.damaged, known[1] + decoder.left_out
@@ -507,17 +510,22 @@ class Camera:
                 return
 
     def _report_times(self, clock: ArrivalClock, is_timed: bool) -> None:
-        """Update `times`, and report when the stream's own times are corrected or not used."""
+        """Update the attribute `times`, and report when the stream's own times are corrected or not used."""
         if clock.own_rate is None and is_timed:
             self.times = "the stream's own"
             if clock.clock_steps:
                 self.times += f", corrected by arrival where its clock stepped ({clock.clock_steps} times)"
-                self._say("its clock steps, or single times are wrong: corrected by the images' arrival")
+                self._report_once(
+                    "the stream's clock steps, or single times are wrong; they are corrected by arrival"
+                )
             return
-        self.times = "arrival: the stream has none"
+        self.times = "arrival: the stream has no times"
         if is_timed and clock.own_rate is not None:
-            self.times = f"arrival: the stream's run at {clock.own_rate:.2f} of real time"
-            self._say("its times do not go with their arrival, which is taken instead: set the camera's rate")
+            self.times = f"arrival: the stream's times run at {clock.own_rate:.2f} of real time"
+            self._report_once(
+                "the stream's times do not run at the rate of the arrivals; stamps are computed from the"
+                " arrivals: set the camera's frame rate"
+            )
 
     def _put(self, index: int, stamp_ns: int, image: DecodedImage, ready_ns: int) -> None:
         """Make an image the newest, unless it is damaged.
@@ -561,8 +569,10 @@ class _Player:
 
 
 def _has_end(container: Any, source: str) -> bool:
-    """Return whether an open container is a finished video: it states its duration, or its HTTP server the
-    size of the file."""
+    """Return whether an open container is a finished video.
+
+    A finished video states its duration, or its HTTP server states the size of the file.
+    """
     is_playlist = container.format.name in SEGMENTED
     return bool(container.duration) or (source.startswith("http") and not is_playlist and container.size > 0)
 
@@ -581,7 +591,8 @@ def _hardware(name: str) -> Any:
     built = hwdevices_available()
     if name != "auto" and name not in built:
         raise InputError(
-            f"hardware_decoder is {name!r}, this PyAV has {', '.join(built) or 'none'}; take one, auto or off"
+            f"hardware_decoder is {name!r}, but this PyAV has {', '.join(built) or 'none'}; use one of these,"
+            " auto or off"
         )
     reason = ""
     for device in built if name == "auto" else [name]:
@@ -592,5 +603,5 @@ def _hardware(name: str) -> Any:
             continue
         return HWAccel(device, allow_software_fallback=name == "auto")
     if name != "auto":
-        raise InputError(f"hardware_decoder {name} does not work here ({reason}); take auto or off")
+        raise InputError(f"hardware_decoder {name} does not work here ({reason}); use auto or off")
     return None

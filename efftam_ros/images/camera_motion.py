@@ -31,7 +31,8 @@ RATIO = 0.8  # largest ratio of the best match's distance to the second-best's (
 MIN_MATCHES = 14  # least number of matches that agree with one homography
 MIN_SHARE = 0.3  # least share of the matches that agree with the homography
 MATCH_PX = 2.0  # largest distance of a match from the homography's prediction, px of the reduced image
-MIN_MATCH_SPREAD = 0.1  # least standard deviation of the agreeing matches along both axes, in image sides
+# Least standard deviation of the agreeing matches along both axes, as a share of the image's side.
+MIN_MATCH_SPREAD = 0.1
 
 
 @dataclass(frozen=True)
@@ -101,12 +102,16 @@ FLOW_STOP = (cv2.TERM_CRITERIA_COUNT | cv2.TERM_CRITERIA_EPS, 20, 0.03)
 INLIER_PX = 1.0  # largest distance of a corner from the homography's prediction, px of the reduced image
 MIN_INLIERS = 12  # least number of corners that agree with the homography
 MIN_INLIER_SHARE = 0.3  # least share of the corners that agree with the homography
-MIN_SPREAD = 0.12  # least standard deviation of the agreeing corners along both axes, in image sides
-MAX_KEPT_SHIFT = 1.0  # largest shift between the kept image and the present one, in the image's longer side
-MAX_SHIFT = 0.6  # largest shift between consecutive images, in the image's longer side: more hardly overlap
+# Least standard deviation of the agreeing corners along both axes, as a share of the image's side.
+MIN_SPREAD = 0.12
+# Largest shift between the kept image and the present one, as a share of the image's longer side.
+MAX_KEPT_SHIFT = 1.0
+# Largest shift between consecutive images, as a share of the image's longer side. With a larger shift two
+# images hardly overlap.
+MAX_SHIFT = 0.6
 MAX_ZOOM = 1.6  # largest factor by which the image may grow or shrink from one image to the next
 MAX_PERSPECTIVE = 1.5  # largest ratio of the zooms at two places of the image
-TARGET_MARGIN = 1.5  # sides of the excluded area around a target, in target sides
+TARGET_MARGIN = 1.5  # width and height of the excluded area around a target, divided by the target's
 
 
 @dataclass
@@ -156,7 +161,7 @@ class _Previous(NamedTuple):
 class _Ahead(NamedTuple):
     """What the worker thread computes for an image before `estimate` is called with it.
 
-    ``image``: the image; ``previous``: the previous image at that time; ``found``: the reduced image, and its
+    ``image``: the image; ``previous``: the image before; ``found``: the reduced image, and its
     registration with ``previous`` by all corners of ``previous``. In place of the registration there is a
     reason, which is empty if it was not tried.
     """
@@ -170,8 +175,8 @@ class ImageCameraMotion:
     """A `CameraMotionSource` that compares consecutive images by corners, and distant ones by SIFT features.
 
     Only one thread may call `estimate`, `keep`, `since` and `reset`. An image that was announced by
-    `prefetch` is compared in a worker thread, while the image before is still being processed. The results
-    are the same.
+    `prefetch` is compared in a worker thread, while the image before is still being processed. This does not
+    change the results.
     """
 
     def __init__(self, looks_ahead: bool = True) -> None:
@@ -185,7 +190,8 @@ class ImageCameraMotion:
         self.reset()
 
     def reset(self) -> None:
-        self._previous: _Previous | None = None  # replaced, never changed: the worker thread reads it
+        # A `_Previous` is never changed, only replaced, because the worker thread reads it.
+        self._previous: _Previous | None = None
         self._ahead: _Ahead | None = None
         self._present: Landmarks | None = None  # features of the image in `_previous`; None until needed
 
@@ -196,7 +202,7 @@ class ImageCameraMotion:
         ahead, previous = self._ahead, self._previous
         if not self._looks_ahead:
             return
-        # No second image while one is being computed: images that are skipped later must not queue up.
+        # Only one image is computed ahead at a time: images that `estimate` later skips must not queue up.
         if ahead is None or ahead.found.done():
             self._ahead = _Ahead(image, previous, self._worker.submit(_look_ahead, image, previous))
 
@@ -267,8 +273,8 @@ def _look_ahead(image: Image, previous: _Previous | None) -> tuple[Grey, _Regist
 def rejection(matrix: Matrix, width: int, height: int, most_shift: float = MAX_SHIFT) -> str:
     """Return why a homography can't be the camera's motion between two images; empty if it can.
 
-    ``width``, ``height``: size of both images, px; ``most_shift``: largest shift of the image centre, in the
-    image's longer side.
+    ``width``, ``height``: size of both images, px; ``most_shift``: largest shift of the image centre, as a
+    share of the image's longer side.
     """
     if matrix.shape != (3, 3) or not np.isfinite(matrix).all() or abs(matrix[2, 2]) < 1e-9:
         return "not a finite homography"
@@ -318,7 +324,7 @@ def _small_grey(image: Image, region: Region | None = None) -> Grey:
     """Return the image reduced to the width `SMALL_WIDTH_PX`, grey. ``region``: the whole image, see
     `_look_ahead`."""
     height = max(1, round(image.height * SMALL_WIDTH_PX / image.width))
-    # To average all pixels of a large image would take longer than all else here. A part of them suffices.
+    # To average all pixels of a large image would dominate the computing time. A part of the pixels suffices.
     step = min(max(1, image.width // (2 * SMALL_WIDTH_PX)), MAX_STEP_PX)
     grey = to_grey(image, region, step, step if image.width % step == 0 else 1)
     if image.width > SMALL_WIDTH_PX:

@@ -27,12 +27,14 @@ DEFINITIONS = {
     "uint8 flags\nbool is_bigendian\nuint8[] data\n",
     FOXGLOVE_TYPE: "builtin_interfaces/Time timestamp\nstring frame_id\nuint8[] data\nstring format\n",
 }
-# Parts of the names by which messages state a codec, a format or an encoder; and the codec that each means.
+# The key is a part of the name of a codec, format or encoder in a message. The value is FFmpeg's name of the
+# codec.
 CODECS = {"264": "h264", "265": "hevc", "hevc": "hevc", "vp9": "vp9", "av1": "av1"}
 # After a longer pause of both stamps and arrivals, ns, decoding begins anew at a key frame. The encoder may
-# have been restarted, and the first key frame lost: images that need it would be wrong without an error.
+# have been restarted, and its first key frame lost. Images that depend on this key frame would be wrong,
+# without an error.
 LONGEST_PAUSE_NS = 1_000_000_000
-# If `pts` grows by 1 this many times in a row, it counts the images.
+# `pts` counts the images if it has grown by 1 this many times in a row.
 MIN_STEPS = 3
 
 
@@ -100,7 +102,7 @@ class VideoDecoder:
                 ) from None
             frames = []
         if not frames:
-            why = ", as packets are lost" if self._is_started else ""
+            why = ", because packets are lost" if self._is_started else ""
             raise InputError(
                 f"the {codec} video waits for a key frame{why}; send one every second or so (the encoder's"
                 " gop size)"
@@ -108,7 +110,7 @@ class VideoDecoder:
         self._is_started = True
         frame = frames[-1]
         if frame.pts != self._count:
-            raise InputError(f"the {codec} video has B frames, which come late; encode it without (bf 0)")
+            raise InputError(f"the {codec} video has B frames, which arrive late; encode it without (bf 0)")
         check_size(frame.width, frame.height, most_pixels)
         if frame.is_corrupt:
             self._damage(now_ns[0])
@@ -116,8 +118,8 @@ class VideoDecoder:
             self._damaged_ns = None
         if self._damaged_ns is not None:
             raise InputError(
-                f"a {codec} image needs one that was lost, as packets are lost; the next key frame ends this:"
-                " send one every second or so, or use a better link"
+                f"a {codec} image depends on an image that was lost, because packets are lost; images are used"
+                " again from the next key frame on: send one every second or so, or use a better link"
             )
         self.luma = np.frombuffer(frame.planes[0], np.uint8)
         return frame.width, frame.height, partial(_image_of, frame)

@@ -9,9 +9,9 @@ from efftam_ros.images.streams.opening import file_url
 
 _BAG_STARTS = (b"\x89MCAP", b"SQLite format 3")
 _OTHERS = (
-    (b"\x28\xb5\x2f\xfd", "compressed by zstd", "zstd -d {path}, then take {stem}"),
-    (b"#ROSBAG V", "a ROS 1 bag", "rosbags-convert --src {path} --dst {stem}, then take {stem}"),
-    (b"\x1f\x8b", "compressed by gzip", "gunzip {path}, then take {stem}"),
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd", "zstd -d {path}, then use {stem}"),
+    (b"#ROSBAG V", "a ROS 1 bag", "rosbags-convert --src {path} --dst {stem}, then use {stem}"),
+    (b"\x1f\x8b", "compressed by gzip", "gunzip {path}, then use {stem}"),
 )
 
 

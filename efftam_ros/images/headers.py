@@ -64,7 +64,7 @@ def _jpeg(data: memoryview) -> Size:
         mark, kind = data[at], data[at + 1]
         if mark != 0xFF:
             raise ValueError
-        if kind == 0xFF:  # fill byte
+        if kind == 0xFF:  # a fill byte before a marker
             at += 1
         elif 0xC0 <= kind <= 0xCF and kind not in (0xC4, 0xC8, 0xCC):
             height, width = struct.unpack_from(">HH", data, at + 5)
@@ -111,7 +111,8 @@ def _tiff(data: memoryview) -> Size:
         if tag in size:
             layout = {3: "H", 4: "I"}.get(kind, "")
             (value,) = struct.unpack_from(order + layout, data, directory + 10 + 12 * entry)
-            # If a tag is repeated, decoders differ in which value they use. The larger one is the safe limit.
+            # If a tag is repeated, decoders differ in which value they use. With the larger value no decoder
+            # exceeds the checked size.
             size[tag] = max(size[tag], value)
     return size[256], size[257]
 

@@ -14,20 +14,21 @@ from efftam_ros.core.types import Image
 from efftam_ros.images.pixels import to_grey
 
 AUTO = "auto"
-# The range of grey values reaches from the percentile TAIL to the percentile 1 - TAIL, and on both sides
-# further by the share MARGIN of that distance. A small hot target is among the few brightest pixels: thanks
-# to the margin they are not all white, and the target keeps its shape.
+# The range reaches from the percentile TAIL of the pixels to the percentile 1 - TAIL, plus a margin on both
+# sides. The margin is the distance of the two percentiles times MARGIN. A small hot target is among the few
+# brightest pixels. Because of the margin these pixels are not all white, and the target keeps its shape.
 TAIL, MARGIN = 0.005, 0.1
 # The percentiles are computed from at least this many pixels, or from all pixels of a smaller image.
 SAMPLE = 20_000
-# Time constants for a wider and a narrower range, s. The range widens fast, because pixels outside it are
-# only black or white. It narrows slowly, because a thermal camera shows its closed shutter for half a second.
-# An interval between images that is longer than LONGEST_S counts as LONGEST_S.
+# Time constants with which the range becomes wider (WIDEN_S) and narrower (NARROW_S), s. It widens fast,
+# because all pixels outside the range are black or white. It narrows slowly, because a thermal camera shows
+# its closed shutter for half a second. An interval between images that is longer than LONGEST_S counts as
+# LONGEST_S.
 WIDEN_S, NARROW_S, LONGEST_S = 0.5, 5.0, 1.0
 # Narrowest range, in levels of the 16-bit pixels. A narrower range would only amplify noise.
 MIN_SPAN = 16
-# Images get a warning if fewer than FEWEST_LEVELS grey levels each have at least the share LEVEL_SHARE of the
-# pixels.
+# The user is warned if an image has fewer than FEWEST_LEVELS grey levels. A level counts if at least the
+# share LEVEL_SHARE of the pixels has it.
 FEWEST_LEVELS, LEVEL_SHARE = 12, 0.001
 
 
@@ -52,7 +53,8 @@ def fixed_range(text: str) -> tuple[float, float] | None:
 
 
 class Levels:
-    """Reduces the 16-bit images of one stream by a range that follows the images, or by a fixed range.
+    """Reduces the 16-bit images of one stream to 8 bits, with a range that follows the images or a fixed
+    range.
 
     The range follows percentiles of each image, smoothed over time. Use one object for each stream, so that
     the image of a selection and the later images have nearly the same range. Only one thread may use it, but
@@ -92,7 +94,7 @@ class Levels:
         first, last = int(TAIL * (sample.size - 1)), math.ceil((1 - TAIL) * (sample.size - 1))
         ordered = np.partition(sample, (first, last))
         dark, bright = float(ordered[first]), float(ordered[last])
-        # At least MIN_SPAN levels: otherwise the noise of a uniform image would be stretched to black and
+        # The range is at least MIN_SPAN wide. Otherwise the noise of a uniform image would become black and
         # white.
         room = max(MARGIN * (bright - dark), (MIN_SPAN - (bright - dark)) / 2)
         low, high = max(0.0, dark - room), min(65535.0, bright + room)

@@ -55,7 +55,7 @@ class StampGuard:
 
     def __init__(self) -> None:
         self._offsets: deque[int] = deque(maxlen=KEPT)  # stamp minus arrival of the last images, ns
-        self._steps: deque[int] = deque(maxlen=KEPT)  # from stamp to stamp, ns
+        self._steps: deque[int] = deque(maxlen=KEPT)  # steps between consecutive stamps, ns
         self._last_ns = 0  # stamp of the last image that was not withheld
         self._withheld_ns: int | None = None  # stamp of the previous image if it was withheld, ns
 
@@ -69,12 +69,12 @@ class StampGuard:
         if wrong_ns:
             before, self._withheld_ns = self._withheld_ns, stamp_ns
             if before is None or stamp_ns <= before:
-                where = "ahead of the arrival of its image" if wrong_ns > 0 else "before that of the last one"
+                where = "ahead of the arrival of its image" if wrong_ns > 0 else "before the last stamp"
                 raise InputError(
                     f"the stamp {stamp_ns * 1e-9:.3f} s is {abs(wrong_ns) * 1e-9:.3f} s {where}: the image is"
                     " not used; correct the driver's stamps"
                 )
-            # This is the second such image in a row, and its stamp is later than the first one's: the clock
+            # Two images in a row have wrong stamps, and the second stamp is later than the first: the clock
             # was set.
             self._offsets.clear()
             self._steps.clear()
@@ -164,7 +164,7 @@ def _converted(msg: Any) -> Image:
     """
     known = ", ".join([*ENCODINGS, *NARROWED])
     try:
-        # Imported only when such an image arrives.
+        # Imported only when an image needs cv_bridge, which may not be installed.
         from cv_bridge import CvBridge
 
         pixels = CvBridge().imgmsg_to_cv2(msg, "bgr8")
@@ -357,7 +357,7 @@ def fill_image(message: Any, pixels: NDArray[np.uint8], encoding: str, header: A
     """
     for name, value in image_fields(pixels, encoding, message.header if header is None else header).items():
         setattr(message, name, value)
-    # rclpy accepts an array.array at once. It would check every other type pixel by pixel.
+    # rclpy accepts an array.array at once. Values of every other type it would check pixel by pixel.
     data = array("B")
     data.frombytes(pixels.data.cast("B"))
     message.data = data

@@ -49,8 +49,7 @@ class Region(NamedTuple):
         left, top = box.x + box.width / 2 - width / 2, box.y + box.height / 2 - height / 2
         x0, y0 = min(max(left, 0.0), image.width), min(max(top, 0.0), image.height)
         x1, y1 = min(max(left + width, 0.0), image.width), min(max(top + height, 0.0), image.height)
-        # Not simply ceil(x1): a `Box` computes its right edge as x + width. The same rounding gives the same
-        # pixels.
+        # The right edge is computed as x + width, as `Box` does: the same rounding gives the same pixels.
         return cls(math.floor(x0), math.floor(y0), math.ceil(x0 + (x1 - x0)), math.ceil(y0 + (y1 - y0)))
 
     @property
@@ -63,9 +62,9 @@ class Encoding:
     """How one encoding stores its pixels, and how they are read.
 
     Attributes:
-        kernel_code: Value of the `enum Encoding` in ``cuda/kernels/preprocess.cu``, which reads images on a
-        GPU. bytes_per_pixel: Bytes of a stored row divided by the image's width. read: ``read(image,
-        region)`` returns the region's pixels [h, w] or [h, w, c]: a view of the image's
+        kernel_code: Value of the `enum Encoding` in ``cuda/kernels/preprocess.cu``, for images on a GPU.
+        bytes_per_pixel: Bytes of a stored row divided by the image's width.
+        read: ``read(image, region)`` returns the region's pixels [h, w] or [h, w, c]: a view of the image's
             bytes if no conversion is needed, else new BGR pixels.
         red_green_blue: Indices of red, green and blue in the pixels that ``read`` returns.
         to_bgr: OpenCV's code that converts the pixels of ``read`` to BGR; None if they are BGR already.
@@ -194,9 +193,8 @@ def check_image(image: Image) -> Encoding:
     The result is stored in the image, so that each image is checked once.
 
     Raises:
-        InputError: Unknown encoding, zero size, too few rows or bytes, or an odd size in an encoding whose
-        pixels
-            share colours.
+        InputError: Unknown encoding, zero size, too few rows or bytes, or an odd size where pixels share
+            colours.
     """
     known: Encoding | None = image.derived.get(CHECKED)
     if known is not None:

@@ -22,7 +22,7 @@ from efftam_ros.images.pixels import Region, to_grey
 
 Grey = NDArray[np.uint8]
 
-INNER_SHARE = 0.8  # points lie in this inner share of the box's sides: its edges show background
+INNER_SHARE = 0.8  # points lie within this share of the box's sides: its border often shows background
 
 # A region is uniform if its standard deviation, in grey levels, is smaller: a camera's noise alone has more.
 MIN_CONTRAST = 1.0
@@ -100,7 +100,8 @@ class FlowPoints:
         self._patch: _Patch | None = None  # the patch of the last image that was passed to `keep`
         self._present: _Patch | None = None  # the patch of the last image that was passed to `follow`
         self._places: NDArray[np.float64] = np.zeros((0, 2))  # x and y of each point, image px
-        self._ages: NDArray[np.int64] = np.zeros(0, np.int64)  # through how many images each was followed
+        # Through how many images each point was followed.
+        self._ages: NDArray[np.int64] = np.zeros(0, np.int64)
         self._counts: deque[int] = deque(maxlen=COMPARED_IMAGES)
 
     def follow(self, image: Image, expected: Box) -> FoundPoints:
@@ -188,7 +189,7 @@ def _grey(image: Image, x: int, y: int, side: int, scale: float) -> Grey | None:
     if left >= right or top >= bottom:  # the part in the image is less than one pixel of the reduced patch
         return None
     try:
-        # To average all rows of a large target would take longer than all else here, so some are skipped.
+        # To average all rows of a large target would dominate the computing time, so some rows are skipped.
         grey = to_grey(image, region, row_step=max(1, int(0.5 / scale)))
     except InputError:
         return None

@@ -41,8 +41,8 @@ LOOKED_AT = 16
 MANY_PIXELS = 2**24
 # A file is truncated if it ends more than this many frame periods before the end that its header declares.
 CUT_PERIODS = 2.5
-# Where only the duration of the whole file is known, a shorter difference than this is no truncation, ns:
-# tracks may end a little before the file's end.
+# If only the duration of the whole file is known, a difference below this is no truncation, ns, because
+# tracks may end a little before the file.
 MIN_CUT_NS = 250_000_000
 
 
@@ -138,10 +138,11 @@ class VideoFile:
         notes = [self._choice, orientation_note(*self._turn), exif_note(self._exif)]
         if self._given is None and not self._is_timed:
             notes.append(
-                f"has no time stamps: taken as {self.fps:g} images per second; give --fps if it has others"
+                f"has no time stamps: {self.fps:g} images per second are assumed; if that is wrong, give"
+                " --fps"
             )
         elif self._given is None and self._begins_ns is not None and self._begins_ns < 0:
-            notes.append(f"its times begin at {self._begins_ns / NS:.3f} s: they are moved to begin at 0")
+            notes.append(f"its times begin at {self._begins_ns / NS:.3f} s: they are shifted to begin at 0")
         return "; ".join(filter(None, notes))
 
     def frames(self, start: int = 0) -> Iterator[VideoFrame]:
@@ -164,7 +165,7 @@ class VideoFile:
                 self._check_complete(decoder, times, container, stream)
                 self.is_whole = not decoder.damaged
             except InputError:
-                decoder.damaged = 0  # the error alone is reported, no second line on damage
+                decoder.damaged = 0  # only the error is reported, without a second line on damage
                 raise
             finally:
                 if decoder.damaged:
@@ -254,11 +255,11 @@ class VideoFile:
                     yield packet
                     done += packet.size > 0
         except (av.error.FFmpegError, OSError) as error:
-            remedy = "repair the file or cut it there"
+            remedy = "repair the file, or cut it before this frame"
             if not done and self._source.startswith("http"):
-                remedy = f"where the server sends no parts of files, copy it here, or {INDEX_FIRST}"
+                remedy = f"if the server can't send parts of files, copy the file here, or {INDEX_FIRST}"
             raise InputError(
-                f"{self.name} can't be read behind frame {done} ({_reason(error)}); {remedy}"
+                f"{self.name} can't be read after frame {done} ({_reason(error)}); {remedy}"
             ) from None
 
 
@@ -275,13 +276,13 @@ def times_text(times: FileTimes) -> str:
     found = []
     if times.mended:
         found.append(
-            f"{times.mended} images have no time or a wrong one, which was replaced by their neighbours'"
+            f"{times.mended} images have no time or a wrong one; a time between their neighbours' is used"
         )
     if times.restarts:
         found.append(
-            f"its times begin anew or step back {times.restarts} times, and are shifted from there on"
+            f"its times begin anew or step back at {times.restarts} places; the later times are shifted"
         )
-    return "; ".join(found) + "; to have even times, give --fps" if found else ""
+    return "; ".join(found) + "; if you need evenly spaced times, give --fps" if found else ""
 
 
 def _reason(error: Exception) -> str:

@@ -65,8 +65,8 @@ class Parser(argparse.ArgumentParser):
 class Program:
     """A command with sub-commands.
 
-    ``name``, ``purpose``: for the help; ``modules``: the module of each sub-command, see the module's
-    docstring; ``optional``: sub-commands of the package ``efftam_workshop``, which may not be installed.
+    ``name``, ``purpose``: for the help; ``modules``: the module of each sub-command, as described at the top
+    of this file; ``optional``: sub-commands of the package ``efftam_workshop``, which may not be installed.
     """
 
     name: str
@@ -105,7 +105,8 @@ class Program:
         return *self.modules, *self.optional
 
     def module_of(self, command: str) -> str:
-        """Return the module's name of a sub-command. Raises InputError if its package is not installed."""
+        """Return the name of the module that implements a sub-command. Raises InputError if its package is
+        not installed."""
         if command in self.modules:
             return self.modules[command]
         module = plugin_module("efftam_workshop", GROUP, command)
@@ -146,7 +147,7 @@ class Program:
                     return self._interrupted(command)
                 raise
             if command in self.optional and isinstance(error, ModuleNotFoundError):
-                line += f"; for all that the workshop may need: {INSTALL_WORKSHOP}"
+                line += f"; to install all packages of the workshop: {INSTALL_WORKSHOP}"
             return self._say(f"{command}: {line}")
 
     def _interrupted(self, command: str) -> int:
@@ -164,8 +165,8 @@ class Program:
         args = described(f"{self.name} {command}", module).parse_args(arguments[1:])
         if missing := [name for name in getattr(module, "NEEDS", ()) if not find_spec(name)]:
             raise InputError(
-                f"it needs {', '.join(missing)}, not installed here; run: {INSTALL_WORKSHOP}, or for this"
-                f" command alone: pip install {' '.join(missing)}"
+                f"it needs {', '.join(missing)}, not installed here; run: {INSTALL_WORKSHOP}, or for"
+                f" this command alone: pip install {' '.join(missing)}"
             )
         return int(module.run(args))
 
@@ -216,14 +217,14 @@ def described(name: str, module: Any) -> Parser:
 
 
 def explain(error: BaseException) -> str | None:
-    """Return one line for an error that the user can correct, with the remedy; None for all others, which are
-    bugs."""
+    """Return one line with the remedy for an error that the user can correct. None for any other error: it is
+    a bug."""
     if isinstance(error, InputError | BackendError):
         return one_line(error)
     if isinstance(error, ModuleNotFoundError) and (package := missing_package(error)):
         return f"the Python package {package.pip} is not installed; run: {package.install}"
     if isinstance(error, MemoryError) or "Insufficient memory" in str(error):
-        return "the memory is not enough; free some, raise its limit, or take smaller images"
+        return "the memory is not enough; free some, raise its limit, or use smaller images"
     if isinstance(error, OSError):
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             where = f" while writing {error.filename}" if error.filename else ""

@@ -26,12 +26,13 @@ from efftam_ros.tools.demo_live import run_live
 
 OUT = Path("demo_output")
 CLIP = Path(__file__).resolve().parents[1] / "demo" / "clip"
-# The car that looks like the target: the first frame in which it is fully visible, and its box there, px.
+# The second car, which looks like the target: the first frame that shows it completely, and its box there,
+# px.
 TWIN = 36, (216.0, 292.0, 62.0, 52.0)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--frames", type=int, metavar="N", help="at most so many frames (default: all)")
+    parser.add_argument("--frames", type=int, metavar="N", help="process at most N frames (default: all)")
     add_bundle_option(parser)
     parser.add_argument("--out", type=Path, default=OUT, metavar="FOLDER", help="default %(default)s")
     parser.add_argument(
@@ -41,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     live.add_argument(
         "--live",
         action="store_true",
-        help="the clip as a live camera, the nodes and the page, until Ctrl-C",
+        help="send the clip like a live camera, and run the nodes and the page until Ctrl-C",
     )
     live.add_argument(
         "--address",

@@ -41,8 +41,8 @@ class Nodes:
 
     def __init__(self) -> None:
         self._running: dict[str, subprocess.Popen[str]] = {}
-        # ROS discovers nodes on this computer only. The Fast DDS profile makes its shared memory large enough
-        # for whole images.
+        # With this variable ROS discovers nodes on this computer only. The Fast DDS profile enlarges the
+        # shared memory of Fast DDS, so that whole images fit.
         self._environment = {"ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST", **os.environ}
         profile = package_file("config/fastdds_images.xml")
         if profile is not None:
@@ -153,8 +153,8 @@ def _announce(output: IO[str], health: _Health, point: str) -> None:
     threading.Thread(target=_pass_on, args=(output,), daemon=True).start()
     shown = " in the browser" if show_in_browser(first) else ""
     report(
-        f"demo: the page opens{shown} with a car in a dashed box: press Follow. Then the car drives off, one"
-        " that looks the same passes it, and a bridge hides it. Ctrl-C ends everything."
+        f"demo: the page opens{shown} with a car in a dashed box: press Follow. Then the car drives off,"
+        " another car that looks the same passes it, and a bridge hides the car. Ctrl-C ends everything."
     )
 
 
@@ -170,7 +170,7 @@ class _Health:
     url = ""
 
     def get(self, name: str) -> bool:
-        """Return a value of the status as bool; False if the server does not answer."""
+        """Return one value of the status, converted to bool; False if the server does not answer."""
         if not self.url:
             return False
         try:

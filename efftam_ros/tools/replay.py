@@ -80,8 +80,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     files.add_argument(
         "--rectified",
         action="store_true",
-        help="images are rectified: use P, not K and D"
-        " (default: where the topic's name shows it, as image_rect)",
+        help="the images are rectified: use P of camera_info, not K and D"
+        " (default: only if the topic's name shows it, such as image_rect)",
     )
     files.add_argument("--namespace", default="", metavar="NS", help="namespace of the result topics")
     add_rerun_argument(files)
@@ -209,7 +209,8 @@ def read_images(
                     noted.add(note)
                     _warn(note)
             except InputError as error:
-                if str(error) != refused:  # each camera_info has the same fault: one line is enough
+                # Usually each camera_info has the same fault. It is reported once.
+                if str(error) != refused:
                     _warn(f"{info.topic}: {error}")
                 camera, refused = None, str(error)
             continue
@@ -250,7 +251,8 @@ class ResultWriter:
 class Selected:
     """The current selection of a target.
 
-    ``number``: counts the selections from 1; ``recorded_ns``: when it was recorded, ns, or -1.
+    ``number``: counts the selections from 1, 0 for none; ``recorded_ns``: when the selection was recorded,
+    ns; -1 for a selection on the command line.
     """
 
     number: int = 0
@@ -271,10 +273,11 @@ class Replay:
         """Prepare a run.
 
         Args:
-            targets: The targets, none of them selected yet. results: Writes the result topics. selections:
-            The recorded selections, in recorded order. first: Returns the prompts for the first usable image
-            by target id, from its width and height, px. It
-                may raise InputError. None if only the recorded selections are applied.
+            targets: The targets, none of them selected yet.
+            results: Writes the result topics.
+            selections: The recorded selections, in recorded order.
+            first: Returns the prompts for the first usable image by target id, from the image's width and
+                height, px. It may raise InputError. None if only the recorded selections are applied.
             recording: Recording for the Rerun viewer, or None.
         """
         self._targets, self._results, self._first, self._recording = targets, results, first, recording
@@ -283,7 +286,8 @@ class Replay:
         self._selected: dict[int, Selected] = defaultdict(Selected)
         self.tracked = self.unused = self._applied = self._refused = 0
         self._reported: set[str] = set()
-        # By reason without its numbers: the first reason and how many images were refused for it.
+        # Refused images by kind of reason (the reason without numbers): the first reason, and the number of
+        # images.
         self._skipped: dict[str, tuple[str, int]] = {}
         self._states: Counter[str] = Counter()
 
@@ -409,7 +413,7 @@ class Replay:
         fields = velocity_fields(track, about, bearing=bearing, predicted_bearing=bearing)
         self._results.write("velocity", when, fields)
         if self._results.with_masks and is_steered:
-            # Like the node, write a mask for every image. It is empty if the target is not visible.
+            # Like the node, write a mask for every image. The mask is empty if the target is not visible.
             width, height = track.image_size
             pixels = np.zeros((height, width), np.uint8) if mask is None else np.ascontiguousarray(mask)
             self._results.write(
@@ -436,7 +440,7 @@ class Replay:
         """Report how many images were refused for each reason, and the selections that matched no image."""
         for reason, count in self._skipped.values():
             if count > 1:
-                _warn(f"{count - 1} more images not used, as the first: {reason}")
+                _warn(f"{count - 1} more images not used, for the same reason as the first one: {reason}")
         for selection in self._waiting:
             if _is_clear(selection):
                 self._applied += 1  # a CLEAR that was recorded after the last image

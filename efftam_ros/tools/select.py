@@ -70,7 +70,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def read_selection(args: argparse.Namespace) -> tuple[Selection | None, NDArray[np.uint8] | None]:
-    """Return the selection that the options describe, or None to clear the target; and its mask, or None.
+    """Return the selection that the options describe (None: clear the target), and the mask of the selection
+    or None.
 
     The mask is uint8 [H, W]. Raises InputError: none or several of the options, invalid numbers, an
     unreadable mask.

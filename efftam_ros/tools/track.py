@@ -150,7 +150,8 @@ class _Run:
         self._positions = positions
         # For each image the positions on the ground by target id; empty without `positions`.
         self._places: list[dict[int, dict[str, Any]]] = []
-        self.tracks: list[tuple[int, dict[int, Track]]] = []  # for each frame its index, and the tracks by id
+        # Index of each frame, and its tracks by target id.
+        self.tracks: list[tuple[int, dict[int, Track]]] = []
         self.is_complete = False  # whether all frames that the options name were processed
         self._spent: dict[str, float] = defaultdict(float)  # total time of each stage, s
         self._causes: dict[int, LossCause] = {}  # probable cause by target id, if the target is lost at once
@@ -212,7 +213,8 @@ class _Run:
         return None if count is None else VideoProgress(frame.index, count, frame.stamp_ns / NS)
 
     def _step(self, frame: VideoFrame, masked: bool) -> Answers:
-        """Process a frame, store its results, and return the answers. ``masked``: with masks."""
+        """Process a frame, store its results, and return the answers. ``masked``: whether the answers have
+        masks."""
         began, prompts = time.perf_counter(), {} if self.tracks else self._prompts
         image = Image.from_array(frame.bgr)
         answers, masks_s = follow(self._targets, Frame(image, frame.stamp_ns), prompts, masked)
@@ -248,7 +250,8 @@ class _Run:
         return lines
 
     def report(self, backend: str, file: Path) -> dict[str, Any]:
-        """Return the content of the JSON file. ``backend``: its name; ``file``: where the JSON is written.
+        """Return the content of the JSON file. ``backend``: the back end's name; ``file``: path of the JSON
+        file.
 
         The video's path is relative to ``file``, so that both files can be moved together.
         """
@@ -295,8 +298,8 @@ def frame_record(
 ) -> dict[str, Any]:
     """Return the JSON object of one frame. Unknown numbers are null.
 
-    ``index``: the frame's index; ``tracks``: by target id, the steered one first, whose fields are also those
-    of the frame; ``places``: positions on the ground by target id, or None.
+    ``index``: the frame's index; ``tracks``: by target id, that of the steered target first; ``places``:
+    positions on the ground by target id, or None. The frame also has all fields of the first track itself.
 
     The field ``stamp_ns`` is text, because programs that read numbers as floats would lose digits.
     """

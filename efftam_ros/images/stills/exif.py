@@ -40,8 +40,8 @@ def exif_note(orientation: int) -> str:
     if orientation == AS_STORED:
         return ""
     return (
-        f"EXIF orientation {orientation} is not applied: boxes are in px of the image as stored; to have it"
-        " turned, turn the pixels themselves"
+        f"EXIF orientation {orientation} is not applied: boxes are in px of the image as stored; if you need"
+        " the image rotated, store its pixels rotated"
     )
 
 

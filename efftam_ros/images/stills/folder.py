@@ -24,11 +24,11 @@ from efftam_ros.images.stills.pages import follows_another, pages_of
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".gif", ".ppm", ".pgm")
 FOLDER_FPS = 30.0
-# Files beside the images that are no images. macOS stores metadata as "._" and the image's name; LEFT_FILES
-# are made by file managers.
+# Names of files in a folder of images that are no images. SIDE_FILE: metadata that macOS stores for each
+# image. LEFT_FILES: files that file managers make.
 SIDE_FILE, LEFT_FILES = "._*", ("Thumbs.db", "desktop.ini", ".DS_Store")
 FLAGS = cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIENTATION
-# OpenCV always applies the orientation of a TIFF. This rotation reverses it, by orientation.
+# For each orientation of a TIFF, the rotation that reverses it. OpenCV always applies the orientation.
 _TURNS = {3: cv2.ROTATE_180, 6: cv2.ROTATE_90_COUNTERCLOCKWISE, 8: cv2.ROTATE_90_CLOCKWISE}
 
 
@@ -44,7 +44,7 @@ class StillPictures:
     """
 
     pixel_ratio = Fraction(1)
-    is_whole = True  # always: an image that can't be read is an error, it is never left out
+    is_whole = True  # an image that can't be read is an error, so no image is left out
 
     def __init__(
         self, path: Path, fps: float | None = None, levels: str = AUTO, report: Report = no_report
@@ -69,10 +69,11 @@ class StillPictures:
     def note(self) -> str:
         notes = [exif_note(self._orientation)]
         if self._is_folder and (others := side_files(self.path)):
-            notes.append(f"{len(others)} files are passed over, as they are no images: {others[0].name} ...")
+            notes.append(f"{len(others)} files are skipped, because they are no images: {others[0].name} ...")
         if not self._is_folder and not self._is_given and self._pages and self._stamps_ns is None:
             notes.append(
-                f"has no time stamps: taken as {self.fps:g} images per second; give --fps if it has others"
+                f"has no time stamps: {self.fps:g} images per second are assumed; if that is wrong, give"
+                " --fps"
             )
         return "; ".join(filter(None, notes))
 
@@ -126,7 +127,7 @@ class StillPictures:
 
 
 def image_files(folder: Path) -> list[Path]:
-    """Return the image files of a folder, by suffix, in natural order (2 before 10)."""
+    """Return the files of a folder that have the suffix of an image, in natural order (2 before 10)."""
     found = [
         p
         for p in folder.iterdir()
@@ -136,7 +137,7 @@ def image_files(folder: Path) -> list[Path]:
 
 
 def side_files(folder: Path) -> list[Path]:
-    """Return the files in a folder of images that operating systems made and that are no images, sorted."""
+    """Return the files of a folder that the operating system made there and that are no images, sorted."""
     return sorted(p for p in folder.iterdir() if fnmatch(p.name, SIDE_FILE) or p.name in LEFT_FILES)
 
 
@@ -160,7 +161,7 @@ def read_bgr(path: Path, levels: Levels | None = None, stamp_ns: int = 0) -> NDA
     pages = pages_of(path)
     try:
         if pages is not None:
-            raise InputError(f"it holds {pages.count} pictures, one is needed")
+            raise InputError(f"it holds {pages.count} pictures, but only one is allowed here")
         if data[:3].tobytes() != b"GIF":  # `coded_size` does not know GIF
             check_size(*coded_size(data, "image"))
         if data[:2].tobytes() == START:
@@ -181,7 +182,7 @@ def _check_jpeg(data: bytes) -> None:
     """Raise InputError for a JPEG that is truncated, which OpenCV would fill with grey, and for several JPEGs
     in one file."""
     if jpeg_end(data) is None:
-        raise InputError("the JPEG has no end marker, it is cut off")
+        raise InputError("the JPEG has no end marker, so it is cut off")
     if follows_another(data):
         raise InputError("it holds several JPEGs, one after another (with the suffix .mjpeg it is a video)")
 
@@ -189,7 +190,8 @@ def _check_jpeg(data: bytes) -> None:
 def _checked(picture: NDArray[Any], path: Path) -> NDArray[Any]:
     if picture.dtype not in (np.uint8, np.uint16):
         raise InputError(
-            f"{path} has pictures of {picture.dtype}; 8 and 16 bits are read: convert them, or remove it"
+            f"{path} has pictures of {picture.dtype}; only 8 and 16 bits can be read: convert or remove the"
+            " file"
         )
     check_size(picture.shape[1], picture.shape[0])
     return picture

@@ -15,7 +15,7 @@ COMMENT = 0xFE
 # because it gives the field order of interlaced images, nor APP14, which gives the colour space.
 METADATA = (*range(0xE1, 0xEE), 0xEF, COMMENT)
 # The end of the coded pixels: a marker that is no restart marker. Inside the pixels, each byte 0xFF is
-# followed by 0.
+# followed by 0 or begins a restart marker.
 _AFTER_SCAN = re.compile(rb"\xff+(?![\x00\xd0-\xd7\xff])")
 
 

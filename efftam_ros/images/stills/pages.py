@@ -25,7 +25,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 # Most bytes of padding between two pictures in a file.
 MAX_GAP = 4096
 MAX_PAGES = 1_000_000
-# The tag of a TIFF page that states its kind, and the bits of a smaller version of another page and of a
+# The TIFF tag that states the kind of a page. Its bits 1 and 4 mark a reduced version of another page, and a
 # mask.
 SUBFILE_TAG, REDUCED_OR_MASK = 254, 1 | 4
 FLAGS = cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH
@@ -150,8 +150,9 @@ def _webp_pictures(path: Path, count: int) -> Iterator[NDArray[Any]]:
     cv: Any = cv2
     if not hasattr(cv, "imreadanimation"):
         raise InputError(
-            f"{path} is an animation of {count} pictures, which OpenCV reads from 4.11 on: install a newer"
-            " opencv-python-headless, or make single pictures of it (magick FILE.webp picture_%04d.png)"
+            f"{path} is an animation of {count} pictures, which only OpenCV 4.11 and newer can read: install"
+            " a newer opencv-python-headless, or split the file into single pictures (magick FILE.webp"
+            " picture_%04d.png)"
         )
     done, animation = cv.imreadanimation(str(path))
     if not done or len(animation.frames) < count:

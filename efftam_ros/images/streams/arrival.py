@@ -10,7 +10,7 @@ from efftam_ros.images.streams.steps import ClockSteps
 
 NS = 1_000_000_000
 # The delay of a stream is the shortest delay of its images in the last DELAY_WINDOW_NS. If delays grow by
-# more than DELAY_STEP_NS and stay so, the stream's clock was set, and the shortest delay is searched anew.
+# more than DELAY_STEP_NS and stay so, the stream's clock was set, and the shortest delay is determined anew.
 DELAY_WINDOW_NS, DELAY_STEP_NS = 10 * NS, NS
 # The stream's rate is compared with that of the arrivals over the last RATE_WINDOW_NS. If stamps are computed
 # from the arrivals, the last ARRIVAL_WINDOW_NS are used, because the rate of such a stream may change.
@@ -21,16 +21,17 @@ MAX_LAG_NS = 200_000_000
 # A rate is computed only from images over at least MIN_SPAN_NS, and from at least MIN_IMAGES images.
 MIN_SPAN_NS, MIN_IMAGES = NS // 2, 8
 # If the rate of the stream's times differs from real time by more than the share MAX_ERROR, its times are not
-# used. They are used again below MIN_ERROR.
+# used. They are used again when the difference is below MIN_ERROR.
 MAX_ERROR, MIN_ERROR = 0.02, 0.01
-# Jitter of the arrivals can look like another rate. The tolerance for the rate is larger by JITTER times the
-# spread of the arrivals, divided by the time over which the rate is computed.
+# Jitter of the arrivals can look like another rate. Therefore JITTER * (spread of the arrivals) / (time over
+# which the rate is computed) is added to MAX_ERROR.
 JITTER = 1.5
-# A wrong rate is reported only if it was computed over at least this time. The stream's times are used again
-# only after this time too.
+# A wrong rate is reported only if it was computed over at least this time. The same time is necessary before
+# the stream's times are used again.
 REPORTED_SPAN_NS = 4 * NS
-# At the start a stream may deliver at once images that it stored before. They are skipped, until no image for
-# SETTLED_NS had a delay shorter by SETTLED_TOLERANCE_NS, or until SETTLE_LIMIT_NS after the first image.
+# At the start a stream may deliver at once images that it stored before. They are skipped until the shortest
+# delay has not shrunk by more than SETTLED_TOLERANCE_NS for SETTLED_NS, and at most until SETTLE_LIMIT_NS
+# after the first image.
 SETTLED_NS, SETTLED_TOLERANCE_NS, SETTLE_LIMIT_NS = 300_000_000, 20_000_000, 800_000_000
 
 
@@ -54,17 +55,17 @@ class ArrivalClock:
         # Arrival and delay of images in the last 10 s, ns; both grow, so the first delay is the shortest.
         self._delays: deque[tuple[int, int]] = deque()
         self._pairs: deque[tuple[int, int]] = deque()  # arrival and own time of the last images, ns
-        self._last_ns = self._own_ns = 0  # stamp and own time of the last image
+        self._last_ns = self._own_ns = 0  # stamp and own time of the last image, ns
         self._late_ns: int | None = None  # arrival of the first of the images that arrive late, ns
-        self._ready_ns: int | None = None  # see `ready_ns`; None before the first image
-        self._limit_ns = 0  # the latest value of `ready_ns`
+        self._ready_ns: int | None = None  # `ready_ns` without its limit, ns; None before the first image
+        self._limit_ns = 0  # largest possible value of `ready_ns`, ns
         self.own_rate: float | None = None
         """How many seconds the stream's times advance per second of arrival, if this is not 1 for some
         seconds; else None."""
 
     @property
     def ready_ns(self) -> int:
-        """Arrival from which images may be used, ns: earlier ones were stored by the stream before the
+        """Time of arrival from which images may be used, ns. The stream stored earlier images before the
         start."""
         return 0 if self._ready_ns is None else min(self._ready_ns, self._limit_ns)
 

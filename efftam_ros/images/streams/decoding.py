@@ -22,10 +22,10 @@ LONGEST_DAMAGE_NS = 2 * NS
 # A step of this length or more between two images, ns, is a jump of the times. It counts as one period when
 # LONGEST_DAMAGE_NS is measured.
 LONGEST_STEP_NS = NS
-# FFmpeg's decoder then reports an error at any fault of the data.
+# With this option FFmpeg's decoder reports an error at any fault of the data.
 STRICT = {"err_detect": "explode"}
-# The image of a packet is missing if it has not come when the image of the packet this many places later
-# comes. H.264 and H.265 reorder at most 16 images, and the decoder's threads delay as many packets again.
+# The image of a packet counts as missing when the image of a packet this many places later has been decoded.
+# H.264 and H.265 reorder at most 16 images, and the decoder's threads delay as many packets again.
 MAX_REORDERED = 32
 
 
@@ -34,11 +34,12 @@ class DecodedImage:
     """A decoded image.
 
     Attributes:
-        frame: PyAV's frame. is_whole: False if the image is damaged or depends on a damaged one. index:
-        Counts the images in the order of display, with those that are missing. number: Counts the packets in
-        the order of decoding; this is the number of the image's packet. own_ns: The stream's time of display
-        for this image, ns; None if there is none. sent_ns: The decoding time of the packet that made the
-        decoder return the image, ns; None if there is none.
+        frame: PyAV's frame.
+        is_whole: False if the image is damaged or depends on a damaged one.
+        index: Counts the images in the order of display, including missing images.
+        number: Number of the image's packet. Packets are counted in the order of decoding.
+        own_ns: The stream's time of display for this image, ns; None if there is none.
+        sent_ns: Decoding time of the packet that made the decoder return the image, ns, or None.
     """
 
     frame: av.VideoFrame
@@ -73,7 +74,7 @@ class ImageDecoder:
         self._period_ns = round(NS / rate_of(stream, is_timed=True))
         self._base: Fraction | None = stream.time_base
         self._damaged_from: int | None = None  # number of the first damaged packet; None: images are whole
-        self._damaged_ns = 0  # time that passed since that packet
+        self._damaged_ns = 0  # time since the packet `_damaged_from`, ns
         # `_tolerates`: damage lasted too long without a key frame, damaged images are accepted now.
         # `_was_marked`: the previous packet was marked as corrupt.
         self._tolerates = self._was_marked = False
@@ -81,9 +82,9 @@ class ImageDecoder:
         self._owed: set[int] = set()  # numbers of all packets whose image has not been decoded yet
         self._undecoded = 0  # how many packets in `_owed` caused an error of the decoder
         self._index = 0  # index of the next image
-        self._first: int | None = None  # smallest packet number of an image so far
-        self._last = -1  # largest packet number of an image so far
-        self._last_ns: int | None = None  # time of the last image
+        self._first: int | None = None  # smallest number of a packet whose image was decoded
+        self._last = -1  # largest number of a packet whose image was decoded
+        self._last_ns: int | None = None  # own time of the last image, ns
         self.damaged = 0
         """How many packets were damaged, could not be decoded, or followed a lost packet."""
         self.left_out = 0
@@ -187,7 +188,8 @@ class ImageDecoder:
         return step_ns if 0 < step_ns < LONGEST_STEP_NS else self._period_ns
 
     def _count_missing(self, is_over: bool) -> None:
-        """Count the packets that gave no image, although later packets did, as damaged.
+        """Count packets as damaged if their image is missing, although the images of later packets were
+        decoded.
 
         ``is_over``: whether the stream has ended, so that no more images can follow.
         """
@@ -216,7 +218,7 @@ class _JpegDecoder:
     def __init__(self, context: Any) -> None:
         self._context = context
         context.thread_type = "SLICE"  # with frame threads an error would belong to an earlier packet
-        self._is_strict: bool | None = None  # decided by the first JPEG; None before
+        self._is_strict: bool | None = None  # whether FFmpeg decodes strictly; None before the first JPEG
         self.orientation = AS_STORED
 
     def decode(self, packet: Any, data: bytes) -> list[Any]:

@@ -107,8 +107,8 @@ def pixels_as(form: str, frame: av.VideoFrame) -> NDArray[Any]:
 def bgr_of(frame: av.VideoFrame, levels: Levels, stamp_ns: int) -> NDArray[np.uint8]:
     """Return the pixels of a decoded frame as BGR, uint8 [H, W, 3].
 
-    ``levels`` reduces grey and RGB pixels of more than 8 bits, and ``stamp_ns`` is the image's stamp for it,
-    ns. YUV of 10 and 12 bits only loses its lowest bits, because it always uses the whole range.
+    ``levels``: reduces grey and RGB pixels of more than 8 bits; ``stamp_ns``: the image's stamp, ns, for
+    ``levels``. YUV pixels of 10 and 12 bits use their whole range, so they only lose their lowest bits.
     """
     import cv2
 

@@ -47,7 +47,7 @@ class PictureNumbers:
     def _is_gap(self, bits: _Bits, is_first: bool, is_reference: bool) -> bool:
         if self._bits is None:
             return False
-        for _ in range(3):  # first_mb_in_slice, slice_type, pic_parameter_set_id
+        for _ in range(3):  # skips first_mb_in_slice, slice_type and pic_parameter_set_id
             bits.number()
         if self._planes:
             bits.take(2)
@@ -84,7 +84,7 @@ class PictureNumbers:
 
 
 class _Bits:
-    """Reads bits from the beginning of some bytes. Raises IndexError behind their end."""
+    """Reads the bits of some bytes, one after the other. Raises IndexError if no bits are left."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
@@ -123,6 +123,5 @@ def _units(data: bytes, length_bytes: int) -> Iterator[tuple[int, int, _Bits]]:
 
 
 def _content(data: bytes) -> bytes:
-    """Return the first bytes of a NAL unit without emulation prevention bytes, which avoid start codes in
-    it."""
+    """Return the first bytes of a NAL unit, without its emulation prevention bytes."""
     return data[:HEAD_BYTES].replace(b"\0\0\3", b"\0\0")

@@ -7,7 +7,8 @@ from statistics import median
 
 # The period is the median of the last STEPS steps between images. It is not known before there are MIN_STEPS.
 STEPS, MIN_STEPS = 16, 4
-# A step that differs from the period by more than this, ns and in periods, is a step of the clock.
+# The clock stepped forward if a step of the times is too long by more than MIN_CLOCK_STEP_NS, ns, and by more
+# than MIN_CLOCK_STEP periods. For a step back see `_follow`.
 MIN_CLOCK_STEP_NS, MIN_CLOCK_STEP = 60_000_000, 1.5
 # A step of more than this many periods is a gap in the stream. In a gap the clock may have been set too.
 GAP = 2.5
@@ -26,14 +27,18 @@ class ClockSteps:
     """
 
     def __init__(self) -> None:
-        self._steps: deque[int] = deque(maxlen=STEPS)  # from one corrected time to the next
-        self._own_ns = self._corrected_ns = self._arrived_ns = 0  # of the last image
+        # Steps between the corrected times of consecutive images.
+        self._steps: deque[int] = deque(maxlen=STEPS)
+        # Own time, corrected time and arrival of the last image.
+        self._own_ns = self._corrected_ns = self._arrived_ns = 0
         self._is_first = True
-        self._correction_ns = self._former_ns = 0  # the shift of the times, and that before the last step
+        # `_correction_ns` is added to the own times; `_former_ns` was added before the last step of the
+        # clock.
+        self._correction_ns = self._former_ns = 0
         # While the images after a gap are checked: arrival at which the check ends; by how much the gap's
         # arrivals are longer than its times; shortest delay before the gap.
         self._checked: tuple[int, int, int] | None = None
-        self._shortest_ns: int | None = None  # shortest delay since the gap
+        self._shortest_ns: int | None = None  # shortest delay of the images since the gap
         self.found = 0
         """How many steps were found. A wrong time of one image counts as one step."""
 
@@ -48,8 +53,8 @@ class ClockSteps:
         self._own_ns, self._arrived_ns = own_ns, arrived_ns
         if not is_first and len(self._steps) >= MIN_STEPS:
             period_ns = round(median(self._steps))
-            # If the arrivals have a gap, images may be missing, or the network only delayed them. The true
-            # step lies between the two.
+            # If the arrivals have a gap, images may be missing, or the network only delayed them. So the true
+            # step lies between the period and `longest_ns`.
             longest_ns = max(period_ns, elapsed_ns)
             # A delay below the shortest one is impossible: the image's time is too late.
             delay_ns = arrived_ns - own_ns - self._correction_ns
@@ -93,8 +98,8 @@ class ClockSteps:
         """Correct a step of the clock that a gap of the stream hid, because it went back by less than the
         gap.
 
-        Such a step makes all delays after the gap longer than before. They are compared when `CHECK_NS` has
-        passed.
+        Such a step makes all delays after the gap longer than before. The delays are compared when `CHECK_NS`
+        has passed.
         """
         if self._checked is None:
             return

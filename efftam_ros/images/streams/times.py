@@ -16,23 +16,24 @@ from typing import Protocol, TypeVar
 
 # How many later and how many earlier images are used to decide whether an image's time is right.
 AHEAD, BEFORE = 8, 8
-# The period is the median of the last STEPS steps.
+# The period is the median of the last STEPS steps between stamps.
 STEPS = 16
 # A time is right, without a look at later images, if it differs from the expected time by less than this
 # share of a period.
 EXPECTED_SHARE = 0.25
-# If images would have to be replaced until the times continue, and the time for them is less than this many
-# periods per image, the clock was set back instead.
+# Some of the next times may be too small, and a later one fits again. Then either the small times are wrong,
+# or the clock was set back. It was set back if the time up to the one that fits is less than MIN_SHARE
+# periods per image.
 MIN_SHARE = 0.6
-# If the times step back by at most MAX_CLOCK_STEP_NS, the recorder's clock was set. The shift that hides the
-# step is then reduced again, per image by the share RETURN_SHARE of a period.
+# If the times step back by at most MAX_CLOCK_STEP_NS, the recorder's clock was set. The shift that
+# compensates the step is then reduced again, per image by the share RETURN_SHARE of a period.
 MAX_CLOCK_STEP_NS, RETURN_SHARE = 1_000_000_000, 0.1
 # Two times are equal if they differ by less than MIN_STEP_NS, or by less than the share MIN_STEP_SHARE of a
 # period, whichever is shorter.
 MIN_STEP_NS, MIN_STEP_SHARE = 500_000, 0.25
-# Fewer smaller times than this, at the end of a file, are single wrong times and no restart of the times.
+# Smaller times at the end of a file are a restart of the times only if there are at least this many.
 MIN_RESTART = 3
-# The unevenness of a step is its difference from one period, in periods, but at most this.
+# The unevenness of a step is its difference from one period, in periods, limited to this value.
 MAX_UNEVENNESS = 10.0
 
 
@@ -115,7 +116,7 @@ class FileTimes:
         self._delay_ns: int | None = None
         self._last_ns: int | None = None  # stamp of the last image, without `moved_ns`
         self._is_known = False  # whether the file's own time was used for any image
-        self._shift_ns = 0  # added to the own times
+        self._shift_ns = 0  # added to the own times, ns
         self._clock_shift_ns = 0  # the part of `_shift_ns` that is reduced again, image by image
         self.moved_ns = 0
         """Added to all stamps, ns, so that the first one is not negative."""
@@ -169,7 +170,8 @@ class FileTimes:
         return stamp_ns + self.moved_ns
 
     def _display_times(self, waiting: deque[Item]) -> list[int | None]:
-        """Return the times of display of the images in ``waiting``, ns, and remove the first from `_unused`.
+        """Return the times of display of the images in ``waiting``, ns, and remove the first one's time from
+        `_unused`.
 
         If the stream has only decoding times, these are sorted: the first image gets the smallest unused one.
         """
@@ -187,7 +189,7 @@ class FileTimes:
         return [time - self._delay_ns for time in times]
 
     def _checked(self, times: list[int | None]) -> int:
-        """Return the first of ``times`` with the shift, ns, or a replacement if it is wrong.
+        """Return the first of ``times`` plus `_shift_ns`, ns, or a replacement if this time is wrong.
 
         ``times``: own times of the next images, ns, in the order of display.
         """

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from efftam_ros.images.camera import open_source
 
 FPS = 15
-# Until the clip may be played, the frames 0 to FIRST_FRAMES are sent in turn, because a live picture is never
-# frozen.
+# Until the whole clip may be played, only the frames 0 to FIRST_FRAMES are sent, forward and backward. A
+# single frame would look like a frozen camera.
 FIRST_FRAMES = 2
 # Options of x264, as for a camera on a radio link. The encoder delays no frame, and sends a key frame each
 # second, so that a new viewer soon sees a picture.
@@ -34,8 +34,9 @@ class ClipSender(threading.Thread):
     def __init__(self, video: Path, port: int, may_go_on: Callable[[], bool]) -> None:
         """Read the clip.
 
-        ``may_go_on``: whether the whole clip is played. It is called about twice a second until it returns
-        True; until then only the beginning of the clip is sent. Raises InputError if the clip can't be read.
+        ``may_go_on``: function that returns whether the whole clip may be played. It is called about twice a
+        second until it returns True. Until then only the beginning of the clip is sent. Raises InputError if
+        the clip can't be read.
         """
         super().__init__(name="clip", daemon=True)
         self._port, self._may_go_on = port, may_go_on
@@ -43,7 +44,7 @@ class ClipSender(threading.Thread):
         self._goes_on = False
         source = open_source(video)
         step = max(1, round(source.fps / FPS))
-        # Stored as JPEG, because the pixels of all pictures need 250 MB.
+        # Stored as JPEG, because the uncompressed pictures of the clip would need 250 MB.
         self._pictures = [
             cv2.imencode(".jpg", frame.bgr, [cv2.IMWRITE_JPEG_QUALITY, 95])[1]
             for frame in itertools.islice(source.frames(0), 0, None, step)

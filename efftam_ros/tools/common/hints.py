@@ -24,15 +24,14 @@ MISSED = (TrackState.COASTING, TrackState.LOST)
 class LossCause(Enum):
     """The probable cause of a loss. Each value is a line for the user: the cause and the remedy."""
 
-    TOO_LARGE = "the box is too large: it holds more than one object; draw it close around one"
-    TOO_SMALL = "the box is too small; draw it around the whole object, or use images of more pixels"
-    PLAIN = "the box is on plain ground: nothing in it differs from what is around; draw it around an object"
+    TOO_LARGE = "the box is too large: it holds more than one object; draw the box close around one object"
+    TOO_SMALL = "the box is too small; draw the box around the whole object, or use images of more pixels"
+    PLAIN = "the box shows only a uniform background; draw the box around an object"
     OTHER = "draw the box close around one whole object, in an image in which nothing hides it"
 
 
 def lost_after_s(tracks: Sequence[Track]) -> float | None:
-    """Return the time from a target's selection to its loss, s; None if it was not lost, or was tracked
-    before.
+    """Return the time from a target's selection to its loss, s; None if it was never lost, or ever TRACKING.
 
     ``tracks``: all tracks of one target, from its selection on.
     """
@@ -43,7 +42,7 @@ def lost_after_s(tracks: Sequence[Track]) -> float | None:
 
 
 def cause_of(bgr: NDArray[np.uint8], prompt: Prompt) -> LossCause:
-    """Return what is probably wrong with a selection. ``bgr``: the image that it was made on, uint8 [H, W,
+    """Return what is probably wrong with a selection. ``bgr``: the image of the selection, uint8 [H, W,
     3]."""
     height, width = bgr.shape[:2]
     box = prompt.box

@@ -103,8 +103,8 @@ def add_precision_argument(group: argparse._ActionsContainer) -> None:
         "--precision",
         choices=PRECISIONS,
         default="auto",
-        help="auto (default): the fastest that agrees with the CPU; fp32: to compare, or where results look"
-        f" wrong; fp16, int8: to force one ({offered})",
+        help="auto (default): the fastest that agrees with the CPU; fp32: to compare, or if results look"
+        f" wrong; fp16, int8: to force this precision ({offered})",
     )
 
 

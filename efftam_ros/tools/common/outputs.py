@@ -23,10 +23,10 @@ class Output:
     """A file or folder that a command will write.
 
     Attributes:
-        option: The command line option that names it, for error texts. path: None if the option was not
-        given; "-" means stdout. kind: A "folder" is made, with its parents, if it does not exist. A "new
-        folder" (a bag) must not exist,
-            but its parent must. All other kinds are files, whose folder must exist.
+        option: The command line option that names the output, for error texts.
+        path: None if the option was not given; "-" means stdout.
+        kind: A "folder" is made, with its parents, if it does not exist. A "new folder" (a bag) must not
+            exist, but its parent must. All other kinds are files, whose folder must exist.
     """
 
     option: str

@@ -27,8 +27,8 @@ class DrawingPage(Protocol):
     def ask(self, bgr: NDArray[np.uint8], stamp_ns: int, progress: VideoProgress | None = None) -> Prompt:
         """Show an image until a person draws a target on it, and return the selection, image px.
 
-        ``bgr``: uint8 [H, W, 3]; ``stamp_ns``: its stamp, ns; ``progress``: position in the video, None if
-        the source has no end.
+        ``bgr``: uint8 [H, W, 3]; ``stamp_ns``: the image's stamp, ns; ``progress``: position in the video,
+        None if the source has no end.
         """
         ...
 
@@ -78,7 +78,8 @@ def open_page(address: str, port: int, token: str, over: str) -> AbstractContext
 
 
 def show_in_browser(url: str) -> bool:
-    """Open an address in this computer's browser, if a person sits at the computer. Return whether it opened.
+    """Open an address in this computer's browser, if a person sits at the computer. Return whether a browser
+    opened.
 
     A person is assumed if stderr is a terminal, there is a desktop, and the login is not over SSH.
     """

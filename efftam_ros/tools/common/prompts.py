@@ -34,7 +34,7 @@ def add_target_arguments(
     """
     box, point = "box around the target: left, top, width, height, px", "a point on the target, px"
     if several:
-        more = "; each further one is another target, with the next id unless one is given"
+        more = "; each further --box is another target, with the next id unless an id is given"
         group.add_argument("--box", action="append", default=[], metavar="[ID:]X,Y,W,H", help=box + more)
     else:
         group.add_argument("--box", metavar="X,Y,W,H", help=box)

@@ -46,7 +46,8 @@ class VideoWriter:
         import av
 
         self.path, self.width, self.height = Path(path), width, height
-        check_outputs([Output("", self.path, "video")])  # FFmpeg opens the file only at the first frame
+        # Checked now, because FFmpeg opens the file only at the first frame.
+        check_outputs([Output("", self.path, "video")])
         self._place = ExitStack()
         self._part = self._place.enter_context(replacing(self.path))
         try:
@@ -101,7 +102,7 @@ class VideoWriter:
         with self._place:
             if is_wanted:
                 self._mux(None)
-            # After an error FFmpeg raises the same error again here. It was reported already.
+            # After an error FFmpeg raises the same error again here. The error was raised already by `_mux`.
             with suppress(OSError) if self._has_failed else nullcontext():
                 self._container.close()
             if not is_wanted and self._part.is_file():

@@ -71,7 +71,7 @@ def python_findings() -> Iterator[Finding]:
         yield Finding(PYTHON, "network", "wrong", str(error), "install the package again")
     try:
         manifest, content = read_network()
-        size = f"{len(content) / 1e6:.2f} MB, {manifest['size']} numbers of a crop"
+        size = f"{len(content) / 1e6:.2f} MB, {manifest['size']} numbers for each crop"
         yield row(PYTHON, "identity network", f"{size}; the parameter identity turns it off")
     except BackendError as error:
         yield Finding(PYTHON, "identity network", "wrong", error.reason, error.remedy)
@@ -120,7 +120,7 @@ def ros_findings() -> Iterator[Finding]:
         ("rclpy", f"ROS_DISTRO {distro}"),
         ("efftam_ros.msg", "messages are built"),
         ("launch_ros", "launch files"),
-        ("cv_bridge", "image encodings that only it knows"),
+        ("cv_bridge", "image encodings that only cv_bridge can convert"),
         ("vision_msgs", "topic detections"),
     ):
         problem = loads(module)

@@ -33,19 +33,21 @@ BACKENDS_SECTION = "back ends"
 # Parts of ROS 2 that the node can run without.
 OPTIONAL_PARTS = ("launch_ros", "cv_bridge", "vision_msgs", "Fast DDS profile")
 OPEN_SECONDS = 60.0
-"""Longest time to open a back end, s. To compile a network or build engines takes longer, and is not
-awaited."""
+"""Longest time to open a back end, s. This is too short to compile a network or build engines, which takes
+minutes."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_source_argument(parser, nargs="?", metavar="VIDEO")
-    parser.add_argument("--gpu", action="store_true", help="the GPU: driver, packages, back ends")
-    parser.add_argument("--ros", action="store_true", help="the node and the page: ROS 2, messages, profiles")
-    parser.add_argument("--flight", action="store_true", help="the autopilot's bridge")
-    parser.add_argument("--all", action="store_true", help="all of these, and what single commands need")
-    parser.add_argument("--jetson", action="store_true", help="only what a Jetson needs, in order")
-    parser.add_argument("--json", action="store_true", help="the findings of --all as JSON")
-    text = "write findings, versions, reports of engines and checks, and times to FILE, to send with a fault"
+    parser.add_argument("--gpu", action="store_true", help="check the GPU: driver, packages, back ends")
+    text = "check the node and the page: ROS 2, messages, profiles"
+    parser.add_argument("--ros", action="store_true", help=text)
+    parser.add_argument("--flight", action="store_true", help="check the bridge to the autopilot")
+    text = "check all of these, and the packages that single commands need"
+    parser.add_argument("--all", action="store_true", help=text)
+    parser.add_argument("--jetson", action="store_true", help="check only what a Jetson needs, in order")
+    parser.add_argument("--json", action="store_true", help="print the findings of --all as JSON")
+    text = "write findings, versions, reports of engines and checks, and times to FILE, for a fault report"
     parser.add_argument("--report", type=Path, metavar="FILE", help=text)
 
 
@@ -95,7 +97,7 @@ def _describe(video: str | Path) -> int:
 
 
 def _areas(args: argparse.Namespace, facts: dict[str, Any], every: bool) -> list[tuple[str, list[Finding]]]:
-    """Return the findings for each area that the options name, by the area's title. The first is the CPU.
+    """Return the title and the findings of each area that the options name. The first area is the CPU.
 
     ``facts``: the result of `environment`; ``every``: all areas, whatever the options.
     """

@@ -97,7 +97,7 @@ def onnxruntime_wheel(root: Path) -> Finding:
     remedy = next(backend for backend in TABLE if backend.gpu).install.here(root)
     gpu, cpu = version("onnxruntime-gpu"), version("onnxruntime")
     if gpu and cpu:
-        return row("onnxruntime-gpu", f"onnxruntime {cpu} overwrites it", remedy, "wrong")
+        return row("onnxruntime-gpu", f"onnxruntime {cpu} overwrites onnxruntime-gpu", remedy, "wrong")
     if gpu:
         return row("onnxruntime-gpu", gpu)
     return row("onnxruntime-gpu", "not installed; needed by onnxruntime-cuda alone", remedy)
@@ -140,7 +140,7 @@ def cameras(root: Path) -> Iterator[Finding]:
     if not (root / ARGUS).exists():
         found, remedy = "nvarguscamerasrc is not installed", "sudo apt install nvidia-l4t-gstreamer"
     elif not (root / "tmp/argus_socket").exists():
-        found = "its daemon does not run"
+        found = "the daemon of nvarguscamerasrc does not run"
         remedy = "sudo systemctl restart nvargus-daemon (in a container: -v /tmp/argus_socket)"
     yield row("argus (CSI cameras)", found, remedy)
 
