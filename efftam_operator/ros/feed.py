@@ -104,7 +104,7 @@ class RosFeed:
         self._tracker = _TrackerWatch(node, name, calls, self._report, self._set_range)
         # The tracker's parameter `image_range`, so that the page shows 16-bit images as the tracker sees them.
         self._image_range = AUTO
-        # Monotonic time of the last image (before the first: of the subscription); whether one has arrived.
+        # Monotonic time of the last image (before the first: of the subscription); whether an image arrived.
         self._image_s, self._have_come = 0.0, False
         self._trackers, self._answering = PublishingNodes(), tuple[str, ...]()
 
