@@ -48,7 +48,7 @@ export class Alarm {
   banner(nowMs) {
     if (this.isLost) return { title: "LOST", text: "searching; tapping or drawing it starts anew", seconds: this.#unseenS };
     if (nowMs - this.#foundMs > RETURN_MS) return null;
-    return { title: "SEEN AGAIN", text: `after ${Math.round(this.#afterS)} s; see that it is the same`, isGood: true };
+    return { title: "SEEN AGAIN", text: `after ${Math.round(this.#afterS)} s; check that it is the same`, isGood: true };
   }
 
   /** Switch sound and vibration on or off; returns whether they are on. Must be called in the handler of a click: only

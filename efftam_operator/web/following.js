@@ -71,7 +71,7 @@ export class FollowPanel {
     const { available, enabled, sending, reason } = this.#state, { hasLink, mayEnable } = this.#known;
     if (!hasLink) return "FOLLOW UNKNOWN: no link";
     if (enabled) return sending ? "FOLLOW ON: the autopilot gets the position" : `FOLLOW WAITS: ${reason}`;
-    if (!available) return `FOLLOW OFF: ${reason || "no bridge offers it"}`;
+    if (!available) return `FOLLOW OFF: ${reason || "no MAVLink bridge runs"}`;
     if (!mayEnable) return "FOLLOW OFF: another page is in control";
     return reason ? `FOLLOW OFF: ${reason}` : "FOLLOW OFF";
   }
