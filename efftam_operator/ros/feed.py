@@ -93,7 +93,7 @@ class RosFeed:
         self._reader: ImageReader | None = None
         self._reports: list[Any] = []
         self._unwatched_s = float("-inf")  # monotonic time since which no page is visible
-        # Monotonic time of the last box, and the time without a box after which `_subscribe_anew` acts.
+        # Monotonic time of the last box, and time without a box after which `_subscribe_anew` acts.
         self._received_s, self._patience_s = float("-inf"), DEAF_S
         name = config.tracker
         self._hold_publisher = node.create_publisher(Header, "keep_image", REPORT_DEPTH)
@@ -102,7 +102,7 @@ class RosFeed:
         self._clear_client = node.create_client(ClearTarget, f"{name}/clear_target")
         self._steer_client = node.create_client(SteerTarget, f"{name}/steer_target")
         self._tracker = _TrackerWatch(node, name, calls, self._report, self._set_range)
-        # The tracker's parameter `image_range`, so that the page shows 16-bit images as the tracker sees them.
+        # The tracker's parameter `image_range`: the page shows 16-bit images as the tracker sees them.
         self._image_range = AUTO
         # Monotonic time of the last image (before the first: of the subscription); whether an image arrived.
         self._image_s, self._have_come = 0.0, False
@@ -151,7 +151,7 @@ class RosFeed:
         This is done only while a page is visible: receiving them costs as much as the rest of the node.
         """
         self._received_s = time.monotonic()
-        # Best effort matches every publisher, and the tracker need not wait for acknowledgements of this node.
+        # Best effort matches every publisher, and the tracker need not wait for this node's acknowledgements.
         self._reports = [
             self._subscribe(BoundingBox, "bbox", self._on_box),
             self._subscribe(BoundingBox, "proposal", lambda m: sink(proposal_of(m))),
