@@ -45,7 +45,7 @@ class Ring:
         self.maps[slot], self.pointers[slot] = map_, pointer
 
     def check(self, *slots: int) -> None:
-        """Raise IndexError for a slot outside the ring: on a GPU such an access ends the process."""
+        """Raise IndexError for a slot outside the ring: on a GPU no process recovers from such an access."""
         for slot in slots:
             if not 0 <= slot < self.slots:
                 raise IndexError(f"slot {slot} is not in the ring of {self.slots}")
