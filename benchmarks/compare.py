@@ -41,9 +41,9 @@ from efftam_workshop.bench.frames import WARM_UP, drawn_frames
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     who = parser.add_argument_group("contenders (every combination)")
-    text = "repeatable (default: the shipped one)"
+    text = "network bundle; may be repeated (default: the shipped one)"
     who.add_argument("--bundle", action="append", type=Path, metavar="DIR", help=text)
-    names = f"of {', '.join(MEASURABLE)}"
+    names = f"some of {', '.join(MEASURABLE)}"
     who.add_argument(
         "--backend", type=list_of(MEASURABLE), default=[DEFAULT_BACKEND], metavar="A,B", help=names
     )
@@ -52,13 +52,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_threads_argument(who)
     text = "GPU back ends read images from host memory (default: copy them)"
     who.add_argument("--zero-copy", action="store_true", help=text)
-    text = f"of {', '.join(POLICIES)} (default efficienttam)"
+    text = f"some of {', '.join(POLICIES)} (default efficienttam)"
     who.add_argument("--policy", type=list_of(POLICIES), default=["efficienttam"], metavar="A,B", help=text)
-    who.add_argument("--view", choices=VIEWS, default="bundle", help="default: the bundle's")
+    who.add_argument("--view", choices=VIEWS, default="bundle", help="default: that of the bundle")
     add_peer_arguments(who)
-    parser.add_argument("--frames", type=int, default=100, metavar="N", help="counted ones of each (100)")
-    parser.add_argument("--image", type=image_size, default=(1280, 720), metavar="WxH", help="1280x720")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="all figures; - for stdout, no tables")
+    parser.add_argument(
+        "--frames", type=int, default=100, metavar="N", help="counted frames of each contender (100)"
+    )
+    parser.add_argument(
+        "--image", type=image_size, default=(1280, 720), metavar="WxH", help="size of images (1280x720)"
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write all figures; - for stdout, without tables"
+    )
     add_quiet_argument(parser)
 
 

@@ -77,13 +77,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=folders,
         required=True,
         metavar="A,B",
-        help="sequences with masks of one kind of object, repeatable",
+        help="sequences, with masks, of one kind of object; may be repeated",
     )
     scenes.add_argument("--half", choices=("even", "odd"), help="only every second crossing")
-    scenes.add_argument("--repeats", type=int, default=5, metavar="N", help="jittered runs of each (5)")
+    scenes.add_argument(
+        "--repeats", type=int, default=5, metavar="N", help="jittered runs of each crossing (5)"
+    )
     add_backend_arguments(parser)
     add_settings_argument(parser)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="counts of every crossing")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the counts of every crossing")
     add_quiet_argument(parser)
 
 

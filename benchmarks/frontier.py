@@ -182,11 +182,13 @@ def drawn(curves: dict[str, list[Point]]) -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="folders of sequences")
     parser.add_argument(
-        "--peer-models", type=Path, metavar="DIR", help="the peers' ONNX files; default: only ours"
+        "--peer-models", type=Path, metavar="DIR", help="folder of the peers' ONNX files (default: no peers)"
     )
-    parser.add_argument("--cache", type=Path, required=True, metavar="DIR", help="results of runs")
-    parser.add_argument("--most", type=int, default=300, metavar="N", help="images of each sequence")
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="SVG")
+    parser.add_argument("--cache", type=Path, required=True, metavar="DIR", help="folder for results of runs")
+    parser.add_argument(
+        "--most", type=int, default=300, metavar="N", help="most images of each sequence (300)"
+    )
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="write the curves as SVG")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
 

@@ -337,12 +337,18 @@ class IdlePipeline(DevicePipeline):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--frames", type=int, default=300, metavar="N", help="counted ones (default 300)")
-    parser.add_argument("--image", type=image_size, default=(1280, 720), metavar="WxH", help="1280x720")
-    parser.add_argument("--view", default="bundle", choices=VIEWS, help="default: the bundle's")
-    parser.add_argument("--bundle", type=Path, metavar="DIR", help="default: the shipped one")
-    text = f"four, in their order (default {', '.join(map(str, H100_MS))})"
-    parser.add_argument("--wake", type=float, default=WAKE_MS, metavar="MS", help=f"of a wait ({WAKE_MS})")
+    parser.add_argument("--frames", type=int, default=300, metavar="N", help="counted frames (default 300)")
+    parser.add_argument(
+        "--image", type=image_size, default=(1280, 720), metavar="WxH", help="size of images (1280x720)"
+    )
+    parser.add_argument("--view", default="bundle", choices=VIEWS, help="default: that of the bundle")
+    parser.add_argument(
+        "--bundle", type=Path, metavar="DIR", help="network bundle (default: the shipped one)"
+    )
+    text = f"times of the four modules, in their order (default {', '.join(map(str, H100_MS))})"
+    parser.add_argument(
+        "--wake", type=float, default=WAKE_MS, metavar="MS", help=f"time to wake up ({WAKE_MS})"
+    )
     costs = "report of efftam bench --timeline --json on a GPU"
     parser.add_argument("--costs", type=Path, metavar="FILE", help=costs)
     parser.add_argument("--modules", type=modules_ms, default=H100_MS, metavar="MS,MS,MS,MS", help=text)

@@ -24,8 +24,10 @@ NULL_NODE = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seconds", type=float, default=20.0, metavar="S", help="default 20")
-    parser.add_argument("--image", type=image_size, default=(1280, 720), metavar="WxH", help="1280x720")
+    parser.add_argument("--seconds", type=float, default=20.0, metavar="S", help="duration (default 20)")
+    parser.add_argument(
+        "--image", type=image_size, default=(1280, 720), metavar="WxH", help="size of images (1280x720)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

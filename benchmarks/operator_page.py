@@ -208,9 +208,11 @@ MEASURE = {"null": null_figures, "network": network_figures, "cpu": cpu_figures}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seconds", type=float, default=15.0, help="of each measurement (default 15)")
+    parser.add_argument(
+        "--seconds", type=float, default=15.0, help="duration of each measurement (default 15)"
+    )
     parser.add_argument("--only", choices=MEASURE, action="append", help="may be repeated (default: all)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="the figures for machines")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -327,7 +327,7 @@ DOC_QUALITY = 80
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("out", type=Path, metavar="OUT", help="folder of the pictures")
+    parser.add_argument("out", type=Path, metavar="OUT", help="folder for the pictures")
     parser.add_argument("--only", nargs="*", default=[], metavar="STATE", help="only states that begin so")
     parser.add_argument(
         "--docs", type=Path, metavar="FOLDER", help="write the documentation's pictures there too"

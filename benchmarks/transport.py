@@ -18,7 +18,9 @@ SIZES = ((640, 360), (1280, 720), (1920, 1080))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seconds", type=float, default=5.0, metavar="S", help="per row (default 5)")
+    parser.add_argument(
+        "--seconds", type=float, default=5.0, metavar="S", help="duration per row (default 5)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

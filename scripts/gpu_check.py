@@ -357,8 +357,8 @@ def check_verify(check: Check, bundles: Bundles) -> None:
 
 
 def _check_captures(check: Check, name: str, launch: dict[str, str]) -> None:
-    # Parts with the text SINGLE are left out: onnxruntime captures each graph by itself. Those of TensorRT are
-    # captured as parts of two larger CUDA graphs.
+    # Parts with the text SINGLE are left out: onnxruntime captures each graph by itself. TensorRT's graphs
+    # are captured as parts of two larger CUDA graphs.
     parts = {part: how for part, how in launch.items() if SINGLE not in how}
     plain = [f"{part}: {how}" for part, how in parts.items() if not how.startswith("cuda graph")]
     check.note(name, FAILED if plain else OK, "; ".join(plain or sorted(set(parts.values()))))
@@ -590,7 +590,7 @@ class CallCounter:
     """Counts the calls of the CUDA driver that this process makes, directly or through the CUDA runtime."""
 
     def __init__(self, library: Path) -> None:
-        """Start to count. Raises RuntimeError if CUPTI refuses, as while another profiler is active."""
+        """Start to count. Raises RuntimeError if CUPTI refuses, for example beside another profiler."""
         self._cupti: Any = ctypes.CDLL(str(library))
         self._names: dict[int, str] = {}
         self._counts: Counter[int] = Counter()
@@ -750,19 +750,24 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         action="store_const",
         const=QUICK_FRAMES,
         default=FRAMES,
-        help=f"--frames {QUICK_FRAMES}",
+        help=f"the same as --frames {QUICK_FRAMES}",
     )
     parser.add_argument(
         "--frames",
         type=int,
         default=FRAMES,
         metavar="N",
-        help=f"of each measurement; {SOAK_S} s for each of them for memory (default {FRAMES})",
+        help=f"frames of each measurement; memory is watched for {SOAK_S} s per frame (default {FRAMES})",
     )
     parser.add_argument(
-        "--only", metavar="A,B", default=",".join(STEPS), help=f"of {', '.join(STEPS)} (default: all)"
+        "--only",
+        metavar="A,B",
+        default=",".join(STEPS),
+        help=f"run only these of {', '.join(STEPS)} (default: all)",
     )
-    parser.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="parent of the new folder")
+    parser.add_argument(
+        "--out", type=Path, default=Path(), metavar="DIR", help="where the new folder is made"
+    )
     parser.add_argument(
         "--summary", type=Path, metavar="FOLDER", help="only rewrite this folder's summary.md"
     )

@@ -23,10 +23,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     own.add_arguments(parser, "*")
     group = parser.add_argument_group("peers")
     add_peer_arguments(group)
-    group.add_argument("--only-peers", action="store_true", help="do not run ours")
-    text = "times on drawn images, on one and two cores, in place of scores; the table says what they are"
+    group.add_argument("--only-peers", action="store_true", help="do not run this package's tracker")
+    text = "measure times on drawn images, on one and two cores, instead of scores"
     group.add_argument("--time", action="store_true", help=text)
-    text = "counted ones of each with --time (default 100)"
+    text = "with --time: counted frames of each tracker (default 100)"
     group.add_argument("--frames", dest="timed_frames", type=int, default=100, metavar="N", help=text)
 
 
