@@ -1,4 +1,4 @@
-"""Opens what can be measured by its name: a back end in one of its precisions, or a PyTorch baseline."""
+"""Opens a back end in one of its precisions, or a PyTorch baseline, by a name such as "tensorrt:fp16"."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ from efftam_ros.core.errors import InputError
 # click enables nothing, and at most ARMED_FOR_S after it.
 ARMED_FROM_S = 0.3
 ARMED_FOR_S = 5.0
-# The controller's next status shows late that steering was enabled. Until then the gimbal counts as steered,
-# for this time after the command, s.
+# For this time after an enable command the gimbal counts as steered, s. By then the controller's status has
+# arrived, which shows whether it is.
 STATUS_S = 1.0
 CONTROLLER = "the gimbal's controller"
 BRIDGE = "the MAVLink bridge"
@@ -41,13 +41,13 @@ class Seat:
         self._renewed_s = 0.0
 
     def holder(self, now_s: float) -> str | None:
-        """Return the name of the viewer that has the seat; None while the seat is free."""
+        """Return the name of the viewer that may command; None if no viewer has the seat."""
         if self._holder is not None and now_s - self._renewed_s > self.lease_s:
             self._holder = None
         return self._holder
 
     def take(self, viewer: str, now_s: float) -> None:
-        """Give the seat to ``viewer``, even if another viewer has it."""
+        """Give the right to command to ``viewer``, even if another viewer has it."""
         self._holder, self._renewed_s = viewer, now_s
 
     def renew(self, viewer: str, now_s: float) -> None:
@@ -55,7 +55,7 @@ class Seat:
             self._renewed_s = now_s
 
     def release(self, viewer: str) -> bool:
-        """Free the seat if ``viewer`` has it. Returns whether ``viewer`` had it."""
+        """Take the right to command from ``viewer``. Returns whether ``viewer`` had it."""
         held = self._holder == viewer
         if held:
             self._holder = None
@@ -87,9 +87,9 @@ class Commands:
         }
 
     def joined(self, viewer: Viewer) -> str:
-        """Register a page that was opened; it gets the seat if the seat is free.
+        """Register a page that was opened; it gets the right to command if no page has it.
 
-        Returns the page's role: "operator" if it has the seat, else "viewer".
+        Returns the page's role: "operator" if it may command, else "viewer".
         """
         now_s = time.monotonic()
         if self.seat.holder(now_s) is None:
@@ -105,9 +105,9 @@ class Commands:
         self.seat.renew(viewer.name, time.monotonic())
 
     def watch_seat(self) -> None:
-        """Send all pages the seat's holder if it has changed, and apply ``on_operator_lost``.
+        """Report to all pages which page may command, if that has changed, and apply ``on_operator_lost``.
 
-        Must be called every second and at every change of the seat.
+        Must be called every second, and when the seat was taken or released.
         """
         now_s = time.monotonic()
         holder = self.seat.holder(now_s)
@@ -159,7 +159,7 @@ class Commands:
     def _draw(self, viewer: Viewer, message: wire.Message) -> None:
         """Carry out "hold" or "propose", which a page sends while its user draws.
 
-        Requests of pages without the seat are ignored: the tracker holds one image at a time.
+        Requests of pages that may not command are ignored: the tracker holds one image at a time.
         """
         if self.seat.holder(time.monotonic()) != viewer.name:
             return
@@ -186,8 +186,8 @@ class Commands:
     def _switch(self, viewer: Viewer, message: wire.Message, armed_s: float) -> None:
         """Arm, enable or stop steering of the gimbal (op "steer") or following by the vehicle (op "follow").
 
-        Every page may stop, only the page with the seat may arm and enable. ``armed_s``: monotonic time of
-        the first press, -inf if there was none.
+        Every page may stop; only the page with the right to command may arm and enable. ``armed_s``:
+        monotonic time of the first press, -inf if there was none.
         """
         is_gimbal = message.op == "steer"
         whose = CONTROLLER if is_gimbal else BRIDGE
@@ -247,7 +247,7 @@ class Commands:
             self._stop(self._steering, reply)
 
     def _require_seat(self, viewer: Viewer) -> None:
-        """Give the seat to ``viewer`` if it is free. Raises InputError if another page has it."""
+        """Give ``viewer`` the right to command if no page has it. Raises InputError if another page has it."""
         now_s = time.monotonic()
         holder = self.seat.holder(now_s)
         if holder is None:

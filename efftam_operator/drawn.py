@@ -35,7 +35,8 @@ class DrawnPrompt:
 
     def __init__(self) -> None:
         self._sink: feed.Sink | None = None
-        self._asked: tuple[int, int, int] | None = None  # stamp, width, height of the picture to draw on
+        # Stamp, ns, and width and height, px, of the picture to draw on; None: there is none yet.
+        self._asked: tuple[int, int, int] | None = None
         self._drawn: Prompt | None = None
         self._has_drawn = threading.Event()
         self._lock = threading.Lock()

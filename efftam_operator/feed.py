@@ -102,8 +102,9 @@ class CommandAnswer:
 class Proposal:
     """A box, px, on the image of ``stamp_ns`` that is followed only if a person confirms it.
 
-    It is the object that the tracker finds at a given point; ``box`` is None if there is none, and ``reason``
-    states why. If ``is_lost``, no point was given: the box is where the lost target ``target_id`` may be.
+    The box contains the object that the tracker finds at a given point. It is None if there is no such
+    object, and ``reason`` states why. If ``is_lost``, no point was given, and the box is where the lost
+    target ``target_id`` may be.
     """
 
     stamp_ns: int
@@ -224,8 +225,8 @@ Sink = Callable[[Report], None]
 class Feed(Protocol):
     """A camera with a tracker.
 
-    The feed calls each ``reply`` once, from any thread. If it does not within the server's limit, the page
-    shows that the tracker doesn't answer.
+    The feed calls each ``reply`` once, from any thread. Without a call within the server's time limit the
+    page shows that the tracker doesn't answer.
     """
 
     def start(self, sink: Sink) -> None:

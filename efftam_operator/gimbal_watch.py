@@ -135,7 +135,7 @@ class GimbalWatch:
         self._bridge_first_s = 0.0
         self._autopilot_s: float | None = None  # when the autopilot was last alive; None: never
         self._gimbal_s: float | None = None  # when the gimbal was last alive; None: never
-        self._is_autopilot_silent = self._is_gimbal_silent = False  # by the bridge's last message
+        self._is_autopilot_silent = self._is_gimbal_silent = False  # as the bridge last reported
         self._stop_s: float | None = None  # when STOP was commanded; None: no STOP is to be confirmed
         self._is_answered = False  # the controller has accepted the STOP
         self._fault = ""  # why the controller has not accepted the STOP
@@ -196,9 +196,9 @@ class GimbalWatch:
         self._stop_s, self.stop = None, Stop.NONE
 
     def judge_stop(self, now_s: float) -> str:
-        """Update `stop`.
+        """Update the attribute `stop`, the state of the last STOP.
 
-        Returns, if it is UNCONFIRMED, why the STOP is not confirmed and what to do, in one line; else "".
+        Returns, if the state is UNCONFIRMED, why and what to do, in one line; else "".
         """
         if self._stop_s is None or self.stop is Stop.STOPPED:
             return ""

@@ -172,7 +172,7 @@ class Hub:
                 if made is None:
                     break
                 frame, whole_px = made
-                # Asked again after the encoding: further pages may have become ready meanwhile.
+                # Each page is checked again, because further pages may have become ready during the encoding.
                 for viewer in self.viewers:
                     if viewer.can_take(seq, level):
                         track = self._tracks.sent.get(picture.stamp_ns)
@@ -291,7 +291,7 @@ class Faults:
 
 
 class LastReceived:
-    """The times at which images and boxes arrived last, and what follows for the state of camera and tracker.
+    """Notes when images and boxes arrive, and computes the state of camera and tracker from these times.
 
     ``refusal``: why pictures can't be read. ``missing``: why no picture arrives. ``trackers``: names of the
     nodes that publish boxes. ``inactive``: the tracker's node is not activated. ``answered_s``: time of the
@@ -329,7 +329,8 @@ class LastReceived:
         self.answered_s, self.inactive, self.latency_ms = now_s, False, latency_ms
         if report.state is not TrackState.IDLE:
             self.has_target, self.restarted = True, False
-        elif report.reason:  # IDLE without a reason: the tracker has just started; `restart` needs has_target
+        elif report.reason:
+            # Without a reason the tracker has just started. has_target then stays true for `restart`.
             self.has_target = False
         is_lost = report.state is TrackState.LOST
         self._patience_s = self._silent_s * (SEARCH_PATIENCE if is_lost else 1.0)

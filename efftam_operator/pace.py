@@ -6,8 +6,8 @@ import math
 from collections import deque
 
 MAX_UNACKNOWLEDGED = 2
-# A level is a JPEG quality and a largest width, px. From one level to the next first the quality falls, then
-# both sides by the square root of 2. A picture is never enlarged.
+# A level is a JPEG quality and a largest width, px. Along the levels first the quality falls; then both sides
+# shrink by the square root of 2 from each level to the next. A picture is never enlarged.
 LEVELS = (
     *((quality, 1 << 16) for quality in (100, 50, 35)),
     *((35, round(320 * 2 ** (k / 2))) for k in range(8, -3, -1)),
@@ -51,7 +51,7 @@ class Pace:
         self._whole_px = self._nbytes = 0
         # By level: ratio of a picture's bytes at this level to the bytes at the next smaller one.
         self._ratios: dict[int, float] = {}
-        # Level and bytes of the last picture before the level changed; None once a picture was sent since.
+        # Level and bytes of the last picture before a change of the level, until another picture is sent.
         self._left: tuple[int, int] | None = None
 
     @property
@@ -118,9 +118,9 @@ class Pace:
             self._is_starting = False
 
     def _grown(self, now_s: float) -> int:
-        """Return the level to which the measured link allows to rise; the current one if to none.
+        """Return a level with larger pictures for which the link is fast enough, else the current level.
 
-        At the start the rise may be several levels, later it is one.
+        At the start the step may be several levels, later it is one.
         """
         level, taken_s = self.level, sorted(self._taken_s)[len(self._taken_s) // 2]
         if not self._is_starting and (len(self._taken_s) < AGREED or now_s - self._changed_s < UP_S):

@@ -94,7 +94,7 @@ class Tracks:
     The tracker reports on targets one after the other, and not on each target in every image. So a message
     contains all followed targets, and a further message is made for an image if more of its reports arrive.
 
-    ``sent``: the last message for each stamp, in the order of making. ``steered``: id of the steered target;
+    ``sent``: the last message for each stamp, the newest message last. ``steered``: id of the steered target;
     None if there is none.
     """
 
@@ -159,7 +159,7 @@ class Tracks:
             "op": "track",
             "stamp": str(stamp_ns),
             "image": list(next(iter(image.boxes.values())).image_size),
-            # If the stamps are of another clock, the difference is no latency.
+            # So large a difference shows that the stamps are of another clock. Then the latency is unknown.
             "latency_ms": round(latency_ms, 1) if abs(latency_ms) < 1e7 else None,
             "targets": [
                 wire.target(box, motion, self._seen(box), max(0, stamp_ns - box.stamp_ns) / 1e9)

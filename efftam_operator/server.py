@@ -43,8 +43,8 @@ MAX_REFUSED = 20
 # Close codes of web sockets, in the range 4000 to 4999 that is free for applications.
 CLOSED_OVER = 4000
 CLOSED_REFUSED, CLOSED_MESSAGES, CLOSED_FULL, CLOSED_LATE = 4401, 4400, 4429, 4408
-# A message that arrives by more than this later than usual is not carried out, s. By then the page has shown
-# the operator that there is no link, and the operator may have acted differently since.
+# A message that was delayed by more than this is not carried out, s. By then the page has shown the operator
+# that there is no link, and the operator may have acted differently since.
 LATE_S = 5.0
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -92,7 +92,7 @@ class Calls:
         if not self._waiting:
             return
         what = self._waiting.popleft()
-        # One function per call, so that the others run even if this one raises.
+        # Each call of `_run` runs one function, so that the others run even if this one raises an exception.
         if self._waiting:
             self._guard.trigger()
         what()

@@ -50,8 +50,9 @@ class RosSteering:
         self._reported: SteeringState | None = None
         self._watch = GimbalWatch()
         self._limits: dict[str, tuple[int | None, int | None]] = {}  # fields of GimbalAngles
-        self._stop_replies: list[Reply] = []  # of the STOP commands that were not answered yet
-        # Monotonic time of the controller's last status, or of its first sign; None: no sign yet.
+        self._stop_replies: list[Reply] = []  # for STOP commands that were not answered yet
+        # Monotonic time of the controller's last status; before the first one, the time at which its services
+        # were found; None: nothing was found yet.
         self._received_s: float | None = None
         self._inactive_s = float("-inf")
         self._enable_client = node.create_client(SetBool, f"{gimbal}/enable")

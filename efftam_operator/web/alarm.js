@@ -31,7 +31,7 @@ export class Alarm {
       this.#unseenS = unseenS;
     } else if (state !== "UNKNOWN" && this.isLost) {
       this.isLost = false;
-      if (state === "IDLE" || state === "ACQUIRING") return; // cleared, or selected anew
+      if (state === "IDLE" || state === "ACQUIRING") return; // the target was cleared or selected anew, which is no return
       this.#foundMs = nowMs;
       this.#afterS = this.#unseenS ?? 0;
       this.#sound(FOUND_HZ);

@@ -40,7 +40,7 @@ export class FollowPanel {
     this.#positionMs = nowMs;
   }
 
-  /** Receive the server's message on following. Returns whether more than its reason has changed. */
+  /** Receive the server's message on following. Returns whether anything but the message's reason has changed. */
   update(state) {
     const before = this.#state;
     this.#state = state;

@@ -16,13 +16,13 @@ export class Link extends EventTarget {
   clock = new ServerClock();
   receivedMs = -Infinity;
   #socket = null;
-  #last = ""; // text of the server's message "over"
+  #last = ""; // text of the server's last message "over"
   #openedMs = -Infinity;
   #admitted = false;
   #waitMs = FIRST_WAIT_MS;
   /** Why the server refused this page; empty if it did not. */
   refused = "";
-  /** The server's text after it has ended because there is nothing more to show; empty until then. */
+  /** The text that the server has sent before it ended, because there is nothing more to show; else empty. */
   over = "";
 
   constructor(url, token) {

@@ -152,7 +152,7 @@ const BUTTONS = {
   full: toggleFull,
   "help-button": openHelp,
   "help-close": () => $("help").close(),
-  // These two lines are cut if they are too long; a press shows them in full.
+  // The texts of these two elements are cut if they are too long; a press shows them in full.
   detail: () => showInFull("reason", () => painting.reason),
   "steering-text": () => showInFull("gimbal reason", () => $("steering-text").textContent),
   "choice-point": () => session.confirmPoint(),

@@ -214,7 +214,8 @@ function shownValue(value, row) {
   return row.range[1] === 1 ? value.toFixed(2) : `${Math.round(value)} ${row.unit}`;
 }
 
-/** The upper end of a scale for `values`: the next of 1, 2, 5, 10, ... above all but the few largest. */
+/** The upper end of a scale for `values`: the smallest of 1, 2, 5, 10, 20, ... that is at least as large as SCALED_SHARE of
+ * them. */
 export function largestOf(values) {
   const sorted = [...values].sort((a, b) => a - b);
   return niceCeiling(Math.max(1, sorted[Math.ceil(SCALED_SHARE * sorted.length) - 1] ?? 0));

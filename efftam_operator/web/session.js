@@ -36,7 +36,7 @@ export class Session {
   lensOn = false;
   drawnBy = "mouse";
   menu = null; // {id, mayRemove}: the target about which the user is asked; null: none
-  isSuggesting = false; // whether the drawing is the point of the page's address, and not of the user
+  isSuggesting = false; // whether the marked point comes from the page's address, and not from the user
   asked = {}; // the choices for the drawing, see `choicesOf`
   #statusMs = 0;
   #escapedMs = -Infinity;
@@ -48,7 +48,7 @@ export class Session {
   #isHeld = false; // whether the tracker was requested to keep the frozen image
   #isSecond = false; // whether the frozen image replaces one that the tracker did not have
   #subjects = new Map(); // for each command without an answer: id -> subject of the answer's notice
-  #suggested = null; // point {x, y} of the page's address that is not proposed yet, shares of the image
+  #suggested = null; // point {x, y} from the page's address that is still to be marked, as shares of the image
   #awaited = null; // {id, ms} of a selection without an answer
   #likely = null; // {stamp, box, target, ms}: proposed box for a lost target
   #pressedLikely = null; // what `likely` returned when the press began
@@ -93,12 +93,12 @@ export class Session {
     return this.link.over ? "OVER" : !track || this.isGrey("badge") ? "UNKNOWN" : steeredOf(track)?.state ?? "IDLE";
   }
 
-  /** For how long the target has not been seen, s; null where that is unknown. */
+  /** For how long the target has not been seen, s; null if that is unknown. */
   unseenS(target, nowMs) {
     return target && target.age_s !== null ? target.age_s + (nowMs - this.newestMs) / 1000 : null;
   }
 
-  /** Age of the picture shown, s; null where there is none. */
+  /** Age of the picture shown, s; null if no picture is shown. */
   pictureS(nowMs) {
     if (!this.frames.shown) return null;
     const { stamp, arrivedMs } = this.frames.shown;
@@ -143,7 +143,7 @@ export class Session {
     return isNow && this.mayCommand && this.drawing.mode === "live" && !this.isGrey("box") ? likely : null;
   }
 
-  /** Update `cause`. */
+  /** Update `cause`, the root cause by which the page may show outdated information. */
   findCause(nowMs) {
     this.cause = this.link.over ? null : this.#rootCause(nowMs);
   }
@@ -165,8 +165,7 @@ export class Session {
     });
   }
 
-  /** Show a notice. `subject`: target, drawing, gimbal, follow, control or picture; for a line that is shown in full: reason
-   * or gimbal reason. */
+  /** Show a notice. `subject`: one of target, drawing, gimbal, follow, control, picture, reason and gimbal reason. */
   notify(subject, text, isRefusal = false) {
     this.notices.add(subject, text, isRefusal, performance.now());
     this.page.announce(text);

@@ -51,7 +51,8 @@ export class SteeringPanel {
     return this.#state?.enabled === true;
   }
 
-  /** Receive the server's message on steering. Returns whether more than reasons, times and angles has changed. */
+  /** Receive the server's message on steering. Returns whether the controller's state, its phase or the STOP's state has
+   * changed. */
   update(state) {
     const before = this.#state;
     this.#state = state;

@@ -61,8 +61,8 @@ export function targetUnder(targets, { box, points }) {
 export function choicesOf(selection, targets, { isTapped, most, isSteering }) {
   const steered = targets.find((one) => one.steered), drawnOn = targetUnder(targets, selection);
   const isOther = drawnOn && !drawnOn.steered && drawnOn.id !== STEERED;
-  // No question is asked if a box is drawn on a target, which selects the same target anew, and if the steered target is not
-  // TRACKING, where the selection is taken for that target.
+  // The user need not confirm a box that is drawn on a target: it selects the same target anew. Nor any selection while the
+  // steered target is not TRACKING: it is taken for that target.
   const replaces = !isOther && steered?.state === "TRACKING" && (isTapped || !drawnOn);
   return {
     target: isOther ? drawnOn.id : STEERED,
