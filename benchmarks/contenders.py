@@ -36,8 +36,9 @@ class Contender:
     """A tracker that is measured, and its measurements.
 
     ``step``: processes a frame and returns the durations of its stages, s.
-    ``facts``: returns, after the last frame: ``maps`` and ``pointers``, the numbers to which the last frame
-    attended; ``device_mb`` (None: no device, or not reported); ``launch``, how each module is launched.
+    ``facts``: returns, after the last frame: ``maps`` and ``pointers``, the numbers of memory maps and of
+    pointers to which the last frame attended; ``device_mb`` (None: no device, or not reported); ``launch``,
+    how each module is launched.
     ``start_up_s``: time from opening to the first result.
     ``resident_mb``: growth of the process's resident memory by opening and using this tracker.
     ``whole``, ``stages``: durations of each counted frame, and of each stage in it, s.
@@ -97,7 +98,7 @@ class Contender:
 
 
 class InstrumentedPipeline:
-    """Wraps a pipeline: has it time the stages of every frame, and notes to how much memory a frame attends.
+    """Wraps a pipeline, makes it time the stages of every frame, and notes the memory of each frame.
 
     All other calls go to the wrapped pipeline.
     """

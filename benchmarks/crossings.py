@@ -48,7 +48,7 @@ MAX_FRAMES = 60
 SMOOTHED = 15  # images over which the first object's place and size are averaged
 APART = 1.3  # distance of the objects' centres in the first and last image, in sizes of the first object
 LAG = 7  # by how many images a twin is later than its original
-MIN_SHOWN = 0.1  # smallest visible share of an object's pixels with which it has a true box
+MIN_SHOWN = 0.1  # an object has a true box if at least this share of its pixels is visible
 EDGE_BLUR = 0.7  # px; with hard edges a drawn object would not look like a part of the image
 # Directions of the drawn object's path, degrees, in order of preference.
 ANGLES = (0, 180, 15, 195, -15, 165, 30, 210, -30, 150)
@@ -149,7 +149,11 @@ def _cells(runs: list[Identities]) -> list[int]:
 
 
 def _summary(crossings: list[Crossing], counts: Counts, repeats: int) -> dict[str, list[Cell]]:
-    """Return for each kind, and for "all", the number of runs, and of switched runs by way of following."""
+    """Count the switched runs.
+
+    Returns a row for each kind and for "all": the number of runs, then the number of switched runs for each
+    way of following.
+    """
     rows: dict[str, list[Cell]] = {}
     for kind in [*dict.fromkeys(one.kind for one in crossings), "all"]:
         names = [one.group[0].video for one in crossings if kind in (one.kind, "all")]
@@ -213,7 +217,7 @@ class Passer:
         width, height = next(base.frames()).size
 
         def shown(angle: int) -> float:
-            """Return about the share of the passing object in the image, at the worse end of its path."""
+            """Estimate the share of the passing object that is in the image, at the worse end of its path."""
             ends = [0, len(self._places) - 1]
             centres, sides = np.array([self._centre(index, angle) for index in ends]), self._sides[ends]
             low, high = np.maximum(centres - sides / 2, 0.0), np.minimum(centres + sides / 2, [width, height])

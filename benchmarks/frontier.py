@@ -35,7 +35,7 @@ from efftam_workshop.eval.sequences import find_sequences
 
 RIGHT_IOU, SMALL_RIGHT_IOU, SMALL_PX, WRONG_IOU = 0.5, 0.3, 16.0, 0.1
 PEERS = ("fear_xs", "nanotrack_v3")
-SCORES = 12  # points of a curve
+SCORES = 12  # number of points of a curve
 COLOURS = {"ours": "#0b6", "fear_xs": "#c40", "nanotrack_v3": "#06c"}
 WIDTH, HEIGHT, MARGIN = 520, 360, 56
 

@@ -247,7 +247,7 @@ class Commands:
             self._stop(self._steering, reply)
 
     def _require_seat(self, viewer: Viewer) -> None:
-        """Give ``viewer`` the right to command if no page has it. Raises InputError if another page has it."""
+        """Give ``viewer`` the right to command if no page has it. Raises InputError if another one has it."""
         now_s = time.monotonic()
         holder = self.seat.holder(now_s)
         if holder is None:

@@ -569,7 +569,9 @@ def _calls(
 
 
 TOOLKITS = "/usr/local"
-DRIVER_API = 1  # of CUpti_CallbackDomain; calls of the CUDA runtime are counted by the driver calls they make
+# Value of CUpti_CallbackDomain for the driver. Calls of the CUDA runtime are counted by the driver calls that
+# they make.
+DRIVER_API = 1
 # CUpti_CallbackData begins with the call site (0: the call begins), followed by the function's name.
 SITE_OFFSET, NAME_OFFSET, BEGINS = 0, 8, 0
 CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p)

@@ -352,7 +352,7 @@ def torch_device(name: str) -> torch.device:
         torch.cuda.set_device(device)
         torch.ones(1, device=device).add_(1)
         torch.cuda.synchronize(device)
-    except (AssertionError, RuntimeError) as error:  # PyTorch without CUDA; no driver, device or code for it
+    except (AssertionError, RuntimeError) as error:  # PyTorch lacks CUDA, or can't use the driver or GPU
         cause = str(error).strip().splitlines()[0].partition(". ")[0].rstrip(".")
         raise BackendError(
             f"PyTorch {torch.__version__} can't use {name}: {cause}",

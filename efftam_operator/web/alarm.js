@@ -6,12 +6,14 @@ const TONE_S = 0.18;
 
 export class Alarm {
   isLost = false;
-  #of = null; // target and selection to which the alarm belongs, as text; null: none
+  // Target and selection to which the alarm belongs, as text; null: none.
+  #of = null;
   #unseenS = null;
   #foundMs = -Infinity;
   #afterS = 0;
   #rung = [];
-  #audio = null; // AudioContext; null: sound is off
+  // The AudioContext; null: sound is off.
+  #audio = null;
 
   /**
    * Update the alarm. `state`: the state shown; UNKNOWN changes nothing. `target`: the track's entry with this state, or
@@ -31,7 +33,8 @@ export class Alarm {
       this.#unseenS = unseenS;
     } else if (state !== "UNKNOWN" && this.isLost) {
       this.isLost = false;
-      if (state === "IDLE" || state === "ACQUIRING") return; // the target was cleared or selected anew, which is no return
+      // In these states the target was cleared or selected anew, which is no return.
+      if (state === "IDLE" || state === "ACQUIRING") return;
       this.#foundMs = nowMs;
       this.#afterS = this.#unseenS ?? 0;
       this.#sound(FOUND_HZ);

@@ -19,17 +19,22 @@ const middleOf = ({ width, height }) => ({ x: Math.round(width / 2), y: Math.rou
 
 export class Drawing {
   constructor() {
-    this.mode = "live"; // live, frozen, dragging, corner, proposed, placed, asked, sent
-    this.frame = null; // the frozen image {stamp, width, height, ageS, ...}, null while live
-    this.cursor = null; // {x, y}, image px
+    // One of live, frozen, dragging, corner, proposed, placed, asked, sent.
+    this.mode = "live";
+    // The frozen image {stamp, width, height, ageS, ...}; null while live.
+    this.frame = null;
+    // The cursor's place {x, y}, image px.
+    this.cursor = null;
     this.lastSize = DEFAULT_SIZE;
     this.#forget();
   }
 
   #forget() {
     this.start = this.end = this.corner = this.placed = this.box = this.selection = null;
-    this.isKeyed = false; // whether the arrow keys draw a box from the marked corner; then no proposal is needed
-    this.isTapped = false; // whether the selection is a tapped point, or the box proposed for it
+    // Whether the arrow keys draw a box from the marked corner; then no proposal is needed.
+    this.isKeyed = false;
+    // Whether the selection is a tapped point, or the box proposed for it.
+    this.isTapped = false;
   }
 
   get isFrozen() {

@@ -72,7 +72,8 @@ export class Frames extends EventTarget {
       this.shown = frame;
       this.smallMs = frame.isSmall ? this.smallMs ?? frame.arrivedMs : null;
     } else {
-      this.#past.push(frame.bitmap); // kept until `release` no longer names it as used
+      // Freed by the first call of `release` that does not name this bitmap as used.
+      this.#past.push(frame.bitmap);
     }
     this.dispatchEvent(new CustomEvent(event, { detail: frame }));
   }

@@ -170,7 +170,8 @@ export class Viewport {
    */
   #settle() {
     const { scale, view, image, insets } = this;
-    if (!scale) return; // the view has no size yet
+    // While the view has no size yet, there is nothing to correct.
+    if (!scale) return;
     const settled = (centre, size, length, before, after, share) => {
       const spare = length - size * scale;
       if (spare < 0) return clamp(centre, length / scale / 2, size - length / scale / 2);

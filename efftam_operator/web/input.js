@@ -17,8 +17,10 @@ const WHEEL_STEP = 1.0015;
  * `tapPx`: the farthest that a tap of this kind moves. `isLong`: it was a long press.
  */
 export function bindPointer(canvas, viewport, actions) {
-  const down = new Map(); // pointerId -> {x, y}
-  let drawing = null; // {id, x, y, kind, ms, far}
+  // The fingers on the screen: pointerId -> {x, y}.
+  const down = new Map();
+  // The press that draws, as {id, x, y, kind, ms, far}; null: none.
+  let drawing = null;
   let panning = null;
 
   const place = (event) => {

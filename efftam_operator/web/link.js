@@ -16,7 +16,8 @@ export class Link extends EventTarget {
   clock = new ServerClock();
   receivedMs = -Infinity;
   #socket = null;
-  #last = ""; // text of the server's last message "over"
+  // Text of the server's last message "over".
+  #last = "";
   #openedMs = -Infinity;
   #admitted = false;
   #waitMs = FIRST_WAIT_MS;
@@ -64,7 +65,8 @@ export class Link extends EventTarget {
 
   #lose() {
     const socket = this.#socket;
-    if (!socket) return; // lost already; another socket will be opened
+    // Without a socket the loss was handled already, and another socket will be opened.
+    if (!socket) return;
     this.#socket = socket.onopen = socket.onmessage = socket.onclose = null;
     const had = this.#admitted;
     this.#admitted = false;

@@ -22,7 +22,8 @@ const ZOOM_STEP = 1.5;
 
 const $ = (id) => document.getElementById(id);
 
-const given = new URLSearchParams(location.hash.slice(1)); // #token=...&point=X,Y
+// The address may end with #token=...&point=X,Y.
+const given = new URLSearchParams(location.hash.slice(1));
 const token = given.get("token") ?? "";
 // The socket's URL is relative to the page's, because a proxy may serve the page below a path.
 const socketUrl = new URL("ws", location.href.split("#")[0]);
@@ -76,7 +77,8 @@ frames.addEventListener("shown", () => notices.retire("picture"));
 
 bindPointer(view.canvas, viewport, {
   press: (at, kind) => {
-    $("drawer").hidden = true; // the drawer would cover the drawing
+    // The drawer would cover the drawing.
+    $("drawer").hidden = true;
     return session.press(at, kind);
   },
   move: (at) => session.move(at),
@@ -165,7 +167,8 @@ const BUTTONS = {
 for (const [id, act] of Object.entries(BUTTONS)) $(id).onclick = act;
 
 function showInFull(subject, textOf) {
-  painting.panels(performance.now()); // updates the texts first
+  // Update the texts first: they may be some time old.
+  painting.panels(performance.now());
   if (textOf()) session.notify(subject, textOf());
 }
 

@@ -5,7 +5,8 @@ const MOST = 3;
 
 /** The notices that are shown, at most one per subject: a newer one replaces the older one. Uses no DOM. */
 export class Notices {
-  #bySubject = new Map(); // subject -> notice, the oldest first
+  // Subject -> notice, the oldest first.
+  #bySubject = new Map();
 
   add(subject, text, isRefusal, nowMs) {
     this.#bySubject.delete(subject);
@@ -52,7 +53,8 @@ export function showBanners(wanted, act) {
     if (second.textContent !== text) second.textContent = text;
     banner.classList.toggle("alarm", isAlarm);
     banner.classList.toggle("good", isGood);
-    if (banner.dataset.title !== title) announce(`${title}: ${text}`); // once, and not again when the seconds change
+    // A banner is announced once, and not again when its seconds change.
+    if (banner.dataset.title !== title) announce(`${title}: ${text}`);
     banner.dataset.title = title;
   });
 }

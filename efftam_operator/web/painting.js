@@ -30,7 +30,8 @@ export function press(button, isOn) {
 }
 
 export class Painting {
-  #shownState = ""; // the target's state and reason as shown last
+  // The texts on the target and on the gimbal as shown last, without numbers.
+  #shownState = "";
   #shownGimbal = "";
 
   /** `session`: a `Session`; `view`: a `View`; `plots`: a `Plots`; `list`: a `TargetList`. */

@@ -25,34 +25,55 @@ export const withoutNumbers = (text) => text.replace(/[\d.]+/g, "");
 const plain = (text) => (/\d\.\d{9}\b/.test(text) ? "the tracker does not have this picture; draw again" : text);
 
 export class Session {
-  hello = null; // the server's message hello, null before the page was admitted
-  limits = { buffer_s: null, max_targets: 1 }; // the tracker's limits
-  holder = null; // name of the page in control, null: none
-  status = null; // the server's last status message
-  newest = null; // the newest track
+  // The server's message hello; null before the page was admitted.
+  hello = null;
+  // The tracker's limits.
+  limits = { buffer_s: null, max_targets: 1 };
+  // Name of the page in control; null: none.
+  holder = null;
+  // The server's last status message, and page time of its arrival.
+  status = null;
+  #statusMs = 0;
+  // The newest track, and page time of its arrival.
+  newest = null;
   newestMs = 0;
-  progress = null; // the server's last message on the position in a video; null: no video
-  cause = null; // root cause by which the page may show outdated information, see `rootCause`
+  // The server's last message on the position in a video; null: no video.
+  progress = null;
+  // The root cause by which the page may show outdated information, see `rootCause`.
+  cause = null;
   lensOn = false;
   drawnBy = "mouse";
-  menu = null; // {id, mayRemove}: the target about which the user is asked; null: none
-  isSuggesting = false; // whether the marked point comes from the page's address, and not from the user
-  asked = {}; // the choices for the drawing, see `choicesOf`
-  #statusMs = 0;
+  // The target {id, mayRemove} about which the user is asked; null: none.
+  menu = null;
+  // Whether the marked point comes from the page's address, and not from the user.
+  isSuggesting = false;
+  // The choices for the drawing, see `choicesOf`.
+  asked = {};
+  // When Escape was last pressed without a drawing, and when it last cancelled a drawing.
   #escapedMs = -Infinity;
-  #cancelledMs = -Infinity; // when Escape last cancelled a drawing
-  #keyedMs = -Infinity; // when a key was last pressed
+  #cancelledMs = -Infinity;
+  // When a key was last pressed.
+  #keyedMs = -Infinity;
+  // When Clear was pressed the first time, and id of the target for which it was pressed.
   #clearMs = -Infinity;
-  #clearId = null; // id of the target for which Clear was pressed once
+  #clearId = null;
   #commands = 0;
-  #isHeld = false; // whether the tracker was requested to keep the frozen image
-  #isSecond = false; // whether the frozen image replaces one that the tracker did not have
-  #subjects = new Map(); // for each command without an answer: id -> subject of the answer's notice
-  #suggested = null; // point {x, y} from the page's address that is still to be marked, as shares of the image
-  #awaited = null; // {id, ms} of a selection without an answer
-  #likely = null; // {stamp, box, target, ms}: proposed box for a lost target
-  #pressedLikely = null; // what `likely` returned when the press began
-  #isDeclined = false; // whether the user has declined the boxes proposed for this loss
+  // Whether the tracker was requested to keep the frozen image.
+  #isHeld = false;
+  // Whether the frozen image replaces one that the tracker did not have.
+  #isSecond = false;
+  // For each command without an answer: id -> subject of the notice with the answer.
+  #subjects = new Map();
+  // The point {x, y} from the page's address that is still to be marked, as shares of the image; null: none.
+  #suggested = null;
+  // The selection {id, ms} that is still without an answer; null: none.
+  #awaited = null;
+  // The box {stamp, box, target, ms} that is proposed for a lost target; null: none.
+  #likely = null;
+  // The value of `likely` when the press began.
+  #pressedLikely = null;
+  // Whether the user has declined the boxes that are proposed for this loss.
+  #isDeclined = false;
 
   /**
    * `link`, `frames`, `tracks`, `viewport`, `drawing`, `alarm`, `history`, `notices`: the page's objects of these classes.
@@ -131,7 +152,8 @@ export class Session {
       return drawn ?? (this.likely(performance.now()) ? likelyQuestion(this.page.steering.isOn) : null);
     }
     const target = followedOf(this.latest).find(({ id }) => id === this.menu.id);
-    if (!target) this.menu = null; // the target is no longer followed
+    // The target is no longer followed.
+    if (!target) this.menu = null;
     return target ? menuQuestion(target, this.page.steering.isOn, this.menu.mayRemove) : null;
   }
 

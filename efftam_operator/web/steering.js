@@ -17,10 +17,12 @@ const SILENCES = {
 };
 
 export class SteeringPanel {
-  #state = null; // the server's last message on steering, null: none has arrived
-  #stateMs = 0; // page time of its arrival
+  // The server's last message on steering (null: none has arrived), and page time of its arrival.
+  #state = null;
+  #stateMs = 0;
   #known = { hasLink: true, isGrey: false, mayEnable: true };
-  #stopId = null; // id of a STOP command without an answer, null: none
+  // Id of a STOP command without an answer; null: none.
+  #stopId = null;
 
   /** `command(action)` sends "arm", "enable" or "stop" to the server and returns the message's id, null if it could not be
    * sent. `alarm(text)` shows an urgent notice. */

@@ -7,7 +7,8 @@ const SPAN_NS = 60_000_000_000n;
 const selectionOf = (track) => Math.max(...track.targets.map(({ selection }) => selection));
 
 export class Tracks {
-  #tracks = new Map(); // stamp (BigInt) -> track message, in order of arrival
+  // Stamp (BigInt) -> track message, in order of arrival.
+  #tracks = new Map();
 
   /** Keep a track message. Returns whether its image is the newest of all kept ones. */
   add(track) {

@@ -10,9 +10,11 @@ import { spanOf } from "./texts.js";
 const DASHES = { solid: [], corners: [], dashed: [10, 7], dotted: [2, 6], none: [] };
 const DRAWN = "#ffffff", GREY = "#bbbbbb";
 const ARROW_S = 0.5;
-const BORDER_PX = 10; // width of the border around the picture while the target is LOST
+// Width of the border around the picture while the target is LOST.
+const BORDER_PX = 10;
 const LABEL_PX = 20;
-const MARK_PX = 14; // half the size of the cross in the middle of the picture
+// Half the size of the cross in the middle of the picture.
+const MARK_PX = 14;
 /** If the tracker's answer is older than the picture by at least this, labels show by how much. */
 export const BEHIND_S = 0.2;
 
@@ -22,8 +24,10 @@ export class View {
     this.canvas = canvas;
     this.viewport = viewport;
     this.context = canvas.getContext("2d");
-    this.painted = null; // the frame that is on the canvas now, null: none
-    this.lens = null; // the centre of the lens, px of the view, null: no lens
+    // The frame that is on the canvas now; null: none.
+    this.painted = null;
+    // The centre of the lens, px of the view; null: no lens.
+    this.lens = null;
   }
 
   /** The part of the view between the page's bars at top and bottom. */

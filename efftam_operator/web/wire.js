@@ -4,7 +4,8 @@
 
 export const VERSION = 1;
 const HEADER_BYTES = 30;
-const MAGIC = 0x4d544645; // "EFTM", little-endian
+// The bytes "EFTM" as a little-endian number.
+const MAGIC = 0x4d544645;
 const CODEC_JPEG = 1;
 /** Sequence number of a full-size picture that the page has requested. */
 export const WHOLE_SEQ = 0;
