@@ -48,8 +48,9 @@ RATE_HZ = 8.0
 CLIP_FRAME = 40
 ANGLES = GimbalAngles(-41, 12, (-90, 30), (None, None))
 COLUMNS = 4
-# How often, at intervals of 0.5 s, the page is checked for a full-size picture before the screenshot.
-PATIENCE = 12
+# Largest number of screenshots of a state, 0.5 s apart, until one shows no banner of a slow link.
+MAX_ATTEMPTS = 12
+SLOW_LINK = "#banners [data-id=small], #banners [data-id=picture]"
 
 
 @dataclass
@@ -214,6 +215,8 @@ def bridge_silent(stage: Stage, hands: Hands) -> None:
 def lost_with_gimbal(stage: Stage, hands: Hands) -> None:
     steered(stage, hands)
     followed(TrackState.LOST, age_s=4.2, reason="the network does not see the target")(stage, hands)
+    stage.tell_gimbal(SteeringState(Controller.RUNNING, True, "holding", angles=ANGLES))
+    hands.wait_text("#steering-text", "HOLDING")
 
 
 def offered(stage: Stage, hands: Hands) -> None:
@@ -321,7 +324,7 @@ STATES: dict[str, Do] = {
 DOCUMENTATION = (
     ("page-steered.webp", "5-steered", (1440, 900), 1200),
     ("page-drawing.webp", "2-drawing", (360, 640), 360),
-    ("page-lost.webp", "7-lost", (640, 360), 800),
+    ("page-lost.webp", "7b-offered", (640, 360), 800),
 )
 DOC_QUALITY = 80
 
@@ -392,12 +395,12 @@ def _take(browser: Any, size: tuple[int, int], stage: Stage, do: Do, file: Path)
             hands = Hands(page, IMAGE)
             hands.see()
             do(stage, hands)
-            page.wait_for_timeout(500)
-            for _ in range(PATIENCE):  # a busy computer makes the link slow
-                if not page.locator("#banners [data-id=small]").count():
-                    break
+            for _ in range(MAX_ATTEMPTS):
                 page.wait_for_timeout(500)
-            page.screenshot(path=file)
+                page.screenshot(path=file)
+                # On a busy computer the link is slow for a moment. Such a screenshot is taken again.
+                if not page.locator(SLOW_LINK).count():
+                    break
             stage.close()
     finally:
         context.close()
