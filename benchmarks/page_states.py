@@ -48,8 +48,8 @@ RATE_HZ = 8.0
 CLIP_FRAME = 40
 ANGLES = GimbalAngles(-41, 12, (-90, 30), (None, None))
 COLUMNS = 4
-# Largest number of screenshots of a state, 0.5 s apart, until one shows no banner of a slow link.
-MAX_ATTEMPTS = 12
+# Number of times, 0.5 s apart, that a screenshot without a banner of a slow link is tried.
+MAX_ATTEMPTS = 40
 SLOW_LINK = "#banners [data-id=small], #banners [data-id=picture]"
 
 
@@ -70,6 +70,8 @@ class Stage:
     age_s: float = 0.0
     presence: float = 0.97
     has_twin: bool = False
+    # Where the tracker reports the target; None: at the car.
+    seen: Box | None = None
     runs: bool = True
     answers: bool = True
     offers: bool = False
@@ -133,7 +135,7 @@ class Stage:
         assert self.sink is not None
         measured = self.state in (TrackState.TRACKING, TrackState.ACQUIRING)
         shown = self.state not in (TrackState.IDLE, TrackState.LOST)
-        reports = [(0, self.state, self.car, measured, self.reason)]
+        reports = [(0, self.state, self.seen or self.car, measured, self.reason)]
         if self.has_twin:
             reports.append((1, TrackState.TRACKING, self.twin, True, ""))
         for target_id, state, box, is_measured, reason in reports:
@@ -213,6 +215,9 @@ def bridge_silent(stage: Stage, hands: Hands) -> None:
 
 
 def lost_with_gimbal(stage: Stage, hands: Hands) -> None:
+    car = stage.car
+    # The car has driven on since it was lost, so the page shows its last box behind it.
+    stage.seen = Box(car.x - 176, car.y + 48, car.width, car.height)
     steered(stage, hands)
     followed(TrackState.LOST, age_s=4.2, reason="the network does not see the target")(stage, hands)
     stage.tell_gimbal(SteeringState(Controller.RUNNING, True, "holding", angles=ANGLES))
@@ -395,12 +400,14 @@ def _take(browser: Any, size: tuple[int, int], stage: Stage, do: Do, file: Path)
             hands = Hands(page, IMAGE)
             hands.see()
             do(stage, hands)
-            for _ in range(MAX_ATTEMPTS):
+            slow = page.locator(SLOW_LINK)
+            for attempt in range(MAX_ATTEMPTS):
                 page.wait_for_timeout(500)
-                page.screenshot(path=file)
-                # On a busy computer the link is slow for a moment. Such a screenshot is taken again.
-                if not page.locator(SLOW_LINK).count():
-                    break
+                # On a busy computer the link is slow for a moment, also because of a screenshot.
+                if not slow.count() or attempt == MAX_ATTEMPTS - 1:
+                    page.screenshot(path=file)
+                    if not slow.count():
+                        break
             stage.close()
     finally:
         context.close()
