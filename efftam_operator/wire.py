@@ -108,7 +108,7 @@ def target(box: BoxReport, motion: MotionReport | None, last: Box | None, behind
         "measured": box.measured,
         "box": _corners(box.box),
         "last": _corners(last) if box.box is None else None,
-        **{name: round(getattr(box, name), 4) for name in ("presence", "quality", "likeness")},
+        **{name: round(getattr(box, name), 4) for name in ("confidence", "presence", "quality", "likeness")},
         "age_s": round(box.age_s, 3),
         "behind_s": round(behind_s, 3),
     }

@@ -73,6 +73,8 @@ class Result:
         box: Measured in this image or predicted; None while the target is LOST.
         measured: Whether ``box`` was measured.
         velocity: Of the box's centre, px/s; None while the target is LOST.
+        confidence: Probability that a measured ``box`` is on the target, 0..1; NaN where nothing is measured,
+            or it is not known.
         presence: Probability that something like the selected object is in view, 0..1.
         quality: The network's estimate of the mask's IoU with the target, 0..1.
         likeness: To the selected target, -1..1; NaN where it is not known.
@@ -90,6 +92,7 @@ class Result:
         self.box: ImageBox | None = None if track.box is None else _finite(ImageBox(*track.box.xywh()))
         self.measured: bool = track.measured
         self.velocity: Velocity | None = None if motion is None else _finite(Velocity(*motion.velocity))
+        self.confidence: float = track.confidence
         self.presence: float = track.presence
         self.quality: float = track.quality
         self.likeness: float = track.likeness

@@ -144,6 +144,7 @@ class RerunFile:
         self._show(f"{image}/mask", outline)
         windows = [(w.x, w.y, *w.extent) for w in track.windows]
         self._show(f"{image}/windows", self._boxes(windows) if windows else None)
+        self._stream.log(f"{at}/confidence", rr.Scalars(track.confidence))
         self._stream.log(f"{at}/presence", rr.Scalars(track.presence))
         self._stream.log(f"{at}/likeness", rr.Scalars(track.likeness))
         self._stream.log(f"{at}/velocity", rr.Scalars(velocity))
@@ -155,6 +156,7 @@ class RerunFile:
         rr = self._rr
         states, styles = [state.name for state in STATE_STYLES], STATE_STYLES.values()
         for entity, style in {
+            "confidence": rr.SeriesLines(names="confidence"),
             "presence": rr.SeriesLines(names="presence"),
             "likeness": rr.SeriesLines(names="likeness"),
             "velocity": rr.SeriesLines(names=["velocity x, px/s", "velocity y, px/s"]),

@@ -229,6 +229,7 @@ def _answer_fields(track: Track, about: About) -> dict[str, Any]:
         "reason_code": int(reason.code),
         "valid": not reason,
         "measured": track.measured,
+        "confidence": float(track.confidence),
         "presence": float(track.presence),
         "age": float(track.age_s),
         "steered": about.steered,
@@ -251,7 +252,8 @@ def detections_message(vision: Any, tracks: Mapping[int, Track], header: Any) ->
             continue
         result = vision.ObjectHypothesisWithPose()
         result.hypothesis.class_id = "target"
-        result.hypothesis.score = float(track.presence)
+        is_known = math.isfinite(track.confidence)
+        result.hypothesis.score = float(track.confidence if is_known else track.presence)
         detection = vision.Detection2D(header=header, id=str(target_id), results=[result])
         detection.bbox.center.position.x = float(track.box.cx)
         detection.bbox.center.position.y = float(track.box.cy)

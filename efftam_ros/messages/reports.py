@@ -41,12 +41,15 @@ class TargetReport:
 
 @dataclass(frozen=True)
 class BoxReport(TargetReport):
-    """A BoundingBox: one target in one image. ``box`` in image px, None when there is none to use;
-    ``presence``, ``quality`` 0..1, ``likeness`` to the selected target -1..1, NaN when unknown; ``steered``:
-    it is the target that is steered by."""
+    """A BoundingBox: one target in one image.
+
+    ``box``: in image px, None when there is none to use; ``confidence``, ``presence`` and ``quality``: 0..1,
+    ``likeness``: -1..1, as in the message, NaN when unknown; ``steered``: whether it is the steered target.
+    """
 
     image_size: tuple[int, int] = (0, 0)
     box: Box | None = None
+    confidence: float = NAN
     presence: float = NAN
     quality: float = NAN
     likeness: float = NAN
