@@ -46,7 +46,7 @@ class Binding(Protocol):
         ...
 
     def close(self) -> None:
-        """Free the resources of the binding, which no pending work may use. Closing the graph does the same."""
+        """Free the resources of the binding. No pending work may use it. Closing its graph does the same."""
         ...
 
 

@@ -76,7 +76,7 @@ class StageClock:
         return self._timed(name, stream) if self.is_on else _UNTIMED
 
     def passed(self, name: str) -> None:
-        """Note that the events of a stage were enqueued, by `time` or in a CUDA graph, so that `read` may use them."""
+        """Note that the events of a stage were enqueued in this frame, so that `read` reads them."""
         self._recorded[name] = None
 
     def read(self) -> None:

@@ -38,10 +38,10 @@ _MOST = 4
 _SPIN_US = 10
 """How long a thread of onnxruntime waits actively ("spins") for work before it sleeps, us.
 
-Most operators of these networks take less time than a sleeping thread needs to wake up. On two idle cores, the
-graphs of a frame take 0.85 times as long as without spinning, and less CPU time. If another process occupies
-one of the two cores, they take 1.04 to 1.07 times as long. Longer spinning would reduce the factor on idle
-cores by at most 0.01, and increase the factor beside another process to as much as 1.4.
+Most operators of these networks take less time than a sleeping thread needs to wake up. On two idle cores,
+the graphs of a frame take 0.85 times as long as without spinning, and less CPU time. If another process
+occupies one of the two cores, they take 1.04 to 1.07 times as long. Longer spinning would reduce the factor
+on idle cores by at most 0.01, and increase the factor beside another process to as much as 1.4.
 """
 # The first version of onnxruntime that can limit the time of spinning. Without a limit it is milliseconds.
 _LIMITS_SPINNING = (1, 26)
