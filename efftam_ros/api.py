@@ -186,7 +186,7 @@ class Tracker:
         folder = "" if bundle is None else str(bundle)
         self._pipeline = open_pipeline(PipelineConfig(folder, backend, precision, max_targets, threads))
         self._targets = open_targets(self._pipeline, config)
-        self._time_ns: int | None = None  # of the last image
+        self._time_ns: int | None = None  # stamp of the last image, ns
         self._starts = 0
         self._newest: Result | None = None
         # Protects the network: a queue between processes copies results in a thread of its own, and a copy
@@ -275,9 +275,9 @@ class Tracker:
         return self._begin(image, self._stamp_ns(time), _prompt(image, box, point, points, labels, mask))
 
     def update(self, image: ImageLike, time: float | None = None) -> Result:
-        """Find the targets in the next image and return the result of one, the target that `steer` named.
+        """Find the targets in the next image and return the result of the steered target.
 
-        For ``image`` and ``time`` see `start`.
+        Of several targets, `steer` selects the steered one. For ``image`` and ``time`` see `start`.
 
         Raises:
             InputError: There is no target, the image can't be used, or ``time`` is not later than that of the
@@ -348,7 +348,7 @@ class Tracker:
         self._targets.remove(target_id)
 
     def steer(self, target_id: int) -> None:
-        """Make this target the one that `update`, `track` and `state` return.
+        """Make this target the steered one, whose results `update`, `track` and `state` return.
 
         Raises InputError if no target has this id.
         """
@@ -361,7 +361,7 @@ class Tracker:
 
     @property
     def state(self) -> State:
-        """State of the target, or of the one that `steer` named among several; IDLE without a target."""
+        """State of the target, or of the steered one of several targets; IDLE without a target."""
         ids = self._targets.ids
         if not ids:
             return State.IDLE

@@ -13,7 +13,7 @@ PROFILE_VARIABLES = ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES
 Fast DDS 2 reads the first, Fast DDS 3 the second. Other middlewares read neither.
 """
 FAST_DDS, CYCLONE_DDS, ZENOH = "rmw_fastrtps", "rmw_cyclonedds", "rmw_zenoh"
-"""The first letters of each middleware's name, which are followed by a suffix such as ``_cpp``."""
+"""How the name of each middleware begins. A suffix such as ``_cpp`` follows."""
 
 
 def middleware() -> str:

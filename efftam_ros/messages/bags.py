@@ -1,4 +1,4 @@
-"""Reads and writes ROS bags without ROS, including the message types of this package."""
+"""Reads and writes ROS bags by the rosbags library, without ROS."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def reading(path: Path, report: Callable[[str], object] = str) -> Iterator[Reade
         remedy = "convert it to ROS 2 by rosbags-convert" if is_other else _repair(path)
         raise InputError(f"{path} is not a readable bag: {shown(error)}; {remedy}") from None
     except Exception as error:
-        # For damage that rosbags does not check for, it raises exceptions of many types.
+        # Damage that rosbags does not check for causes exceptions of many types.
         raise InputError(f"{path} is broken: {_tripped(error)}; {_repair(path)}") from None
     others: dict[str, str] = {}
     for channels in (one.connections for one in getattr(reader.storage, "storages", [reader.storage])):
@@ -130,7 +130,8 @@ def _admit_other_channels() -> None:
 
     def text(record: Any) -> str:
         found = str(library.read_bytes(record).decode(errors="replace"))
-        # The first text of the header record (which ends at byte 4 if it is empty) is the file's profile.
+        # An empty text at the begin of a record (only its length, 4 bytes, was read) is the profile of a file
+        # that declares none. The library accepts only the profile "ros2".
         return "ros2" if not found and record.tell() == 4 else found
 
     library.get_msgdef, library.read_string = definition, text
@@ -145,7 +146,7 @@ def messages(reader: Reader, connections: Collection[Connection]) -> Iterator[tu
     wanted = {(connection.topic, connection.msgtype) for connection in connections}
     storages = getattr(reader.storage, "storages", [reader.storage])
     stored = [c for storage in storages for c in storage.connections if (c.topic, c.msgtype) in wanted]
-    # With an empty list of connections `Reader.messages` would yield the messages of all.
+    # With an empty list `Reader.messages` would yield the messages of all connections.
     source = reader.messages(stored) if stored else iter(())
     while True:
         try:
@@ -200,10 +201,11 @@ def _tripped(error: Exception) -> str:
 
 @contextmanager
 def writing(path: Path, storage: str) -> Iterator[Writer]:
-    """Create a bag folder with this storage.
+    """Create a bag, which the block writes.
 
-    The bag appears under ``path`` only if the block ends without an exception; otherwise nothing is left.
-    Raises InputError when ``path`` exists already or can't be written.
+    ``path``: folder of the bag. ``storage``: "mcap" or "sqlite3". The folder appears only if the block ends
+    without an exception. Otherwise nothing remains. Raises InputError if ``path`` exists already or can't be
+    written.
     """
     from rosbags.rosbag2 import StoragePlugin, Writer
 

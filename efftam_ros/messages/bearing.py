@@ -252,7 +252,7 @@ def _rational(d: list[float]) -> Distortion:
         radial = top / bottom
         top_slope = k1 + r2 * (2 * k2 + 3 * k3 * r2)
         bottom_slope = k4 + r2 * (2 * k5 + 3 * k6 * r2)
-        slope = 2 * (top_slope - radial * bottom_slope) / bottom  # d radial / d r2, times 2
+        slope = 2 * (top_slope - radial * bottom_slope) / bottom  # twice the derivative of radial by r2
         point = (
             x * radial + 2 * p1 * x * y + p2 * (r2 + 2 * x * x),
             y * radial + p1 * (r2 + 2 * y * y) + 2 * p2 * x * y,
@@ -327,9 +327,9 @@ def _inverse(m: Matrix) -> Matrix:
 TRANSPORT_SUFFIXES = ("/compressed", "/ffmpeg", "/foxglove")
 """Endings that image_transport appends to the name of an image topic."""
 OFF_CENTRE = 0.3
-"""Smallest possible column of a principal point, as a share of the width; for the row, of the height.
+"""Smallest distance of a principal point from the left and top edge, as a share of width and height.
 
-Below this share, the calibration of a camera with binning is rejected.
+The calibration of a camera with binning is rejected if its principal point is nearer to an edge.
 """
 MIN_VIEW_DEG, MAX_VIEW_DEG = 1.0, 170.0
 """Smallest and largest accepted field of view of a calibration, horizontal and vertical, degrees."""
@@ -456,8 +456,8 @@ def camera_info_beside(image_topic: str) -> str:
 def is_rectified_topic(image_topic: str) -> bool:
     """Return whether the images of a topic are rectified, judged by its name.
 
-    Names such as image_proc gives count: /camera/image_rect, /camera/image_rect_color,
-    /stereo/left/rectified/image.
+    Rectified images have names such as /camera/image_rect and /camera/image_rect_color, which image_proc
+    gives, or /stereo/left/rectified/image.
     """
     for suffix in TRANSPORT_SUFFIXES:
         image_topic = image_topic.removesuffix(suffix)

@@ -23,7 +23,7 @@ from efftam_ros.images.message import image_from_message, stamp_like
 from efftam_ros.messages.bearing import Bearing
 
 MAX_NORMALIZED = 1.5
-"""Largest width or height of a selected box in units of the image's.
+"""Largest width and height of a normalised box, as a share of the image's width and height.
 
 The limit is above 1, because a target may extend beyond the image.
 """
@@ -132,8 +132,8 @@ def reason_fields(reason: Reason) -> dict[str, Any]:
 def not_valid(track: Track, withheld: Reason = NO_REASON) -> Reason:
     """Return why control must not use the track, or an empty reason if it may.
 
-    Messages have ``valid`` false and this reason in the first case. ``withheld`` is a reason that the track
-    itself does not have, such as that images have stopped. It comes before the track's own reason.
+    Messages of a track with such a reason have ``valid`` false. ``withheld`` is a reason that the track
+    itself does not have, such as that images have stopped. It is returned in place of the track's own reason.
     """
     if withheld:
         return withheld

@@ -236,8 +236,10 @@ DEFAULT_BUNDLE = "compact_192"
 RING_SLOTS = 24
 MAX_MANIFEST_BYTES = 2**20
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-"""Pattern of the names of bundles and of their files. It excludes folders, because names become parts of
-paths."""
+"""Pattern of the names of bundles and of their files.
+
+It excludes folders, because the names become parts of paths.
+"""
 SHA256 = re.compile(r"[0-9a-f]{64}")
 MAX_SIDE, MAX_ROWS, MAX_AXIS = 4096, 64, 2**20
 HEAD_SHARES = ("level_share", "prompt_share")

@@ -49,7 +49,7 @@ class Decoded(NamedTuple):
 
 
 def check_slots(count: int, *slots: int) -> None:
-    """Raise IndexError if a slot's number is not in 0 to ``count`` - 1, ``count`` being the ring's size."""
+    """Raise IndexError if one of the slots is not a number from 0 to ``count`` - 1."""
     if slots and not (min(slots) >= 0 and max(slots) < count):
         bad = min(slots) if min(slots) < 0 else max(slots)
         raise IndexError(f"slot {bad} is beyond the ring's {count}")
@@ -260,7 +260,7 @@ class FrameState(ABC):
     # The methods below are implemented or overridden by back ends.
 
     def _start(self, image: Image, frames: Sequence[TargetFrame]) -> None:
-        """Compute the looks of several targets, or start to compute them, in which case `_wait` waits."""
+        """Compute the looks of several targets, or start to compute them. `_wait` waits for the results."""
         for frame in frames:
             try:
                 self._compute(image, frame)

@@ -53,7 +53,7 @@ class Preprocessor:
 
     def __init__(self, side: int, mean: tuple[float, float, float], std: tuple[float, float, float]) -> None:
         self._side = side
-        # (pixel / 255 - mean) / std as one multiplication and one addition.
+        # With these numbers, (pixel / 255 - mean) / std is one multiplication and one addition.
         self._gain = [1.0 / s for s in std]
         self._shift = [-m / s for m, s in zip(mean, std, strict=True)]
         self._input = np.zeros((1, 3, side, side), np.float32)
@@ -117,7 +117,7 @@ class Preprocessor:
     def _buffer(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         """Return an array of this shape in memory that is reused by all calls with the same name and dtype.
 
-        The content is undefined, and is overwritten after the next such call.
+        The content is undefined at first, and belongs to the caller until the next such call.
         """
         key, size = (name, dtype.char), math.prod(shape)
         if key not in self._scratch or self._scratch[key].size < size:
@@ -220,7 +220,7 @@ def _positive(values: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def centres_within(low: float, high: float, size: int) -> tuple[int, int]:
-    """Return first and end (exclusive) of the pixels whose centres lie in [low, high).
+    """Return the range (first, end) of the pixels whose centres lie in [low, high); ``end`` is exclusive.
 
     The line has ``size`` pixels. Pixel i reaches from i to i + 1.
     """

@@ -325,7 +325,7 @@ def deviation(output: str, wanted: NDArray[Any], value: NDArray[Any]) -> float:
     if output == "mask":
         union = np.count_nonzero(wanted | value)
         return 1 - np.count_nonzero(wanted & value) / union if union else 0.0
-    if not np.isfinite(wanted).all():  # an empty mask has no box
+    if not np.isfinite(wanted).all():  # both are NaN: the box of an empty mask
         return 0.0
     if output in ("predicted IoU", "presence", "levels"):
         return float(np.abs(value - wanted).max())

@@ -140,14 +140,14 @@ def features_that_are_not_kept_apart(rig: Rig, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("plant", "stage"),
     [
-        (wrong_kernel("preprocess", 2, 40_000), "preprocess gives image"),
-        (wrong_kernel("choose_candidate", 3, 4_000), "memory_encoder gives ring_maps"),
-        (wrong_kernel("mask_upsample", 2, 20_000), "mask gives mask"),
-        (swapped_slots, "memory_attention gives conditioned"),
-        (another_slot, "memory_encoder gives ring_maps"),
-        (always_seen, "memory_encoder gives ring_maps"),
-        (features_of_the_frame_before, "preprocess gives image"),
-        (features_that_are_not_kept_apart, "memory_encoder gives ring_maps"),
+        (wrong_kernel("preprocess", 2, 40_000), "output image of preprocess deviates"),
+        (wrong_kernel("choose_candidate", 3, 4_000), "output ring_maps of memory_encoder deviates"),
+        (wrong_kernel("mask_upsample", 2, 20_000), "output mask of mask deviates"),
+        (swapped_slots, "output conditioned of memory_attention deviates"),
+        (another_slot, "output ring_maps of memory_encoder deviates"),
+        (always_seen, "output ring_maps of memory_encoder deviates"),
+        (features_of_the_frame_before, "output image of preprocess deviates"),
+        (features_that_are_not_kept_apart, "output ring_maps of memory_encoder deviates"),
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )

@@ -1,6 +1,6 @@
 """Signatures of the CUDA kernels: PTX file, parameters in order, and layout of the structs that they read.
 
-A launch needs at least this number of threads. Surplus threads return at once.
+A launch needs at least the number of threads in this table. Surplus threads return at once.
 
 | kernel | threads |
 |---|---|

@@ -1,4 +1,4 @@
-"""Loads PTX, which is the package's or any other, and launches its kernels."""
+"""Loads CUDA kernels from PTX, and launches them."""
 
 from __future__ import annotations
 

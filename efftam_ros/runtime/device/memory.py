@@ -1,7 +1,8 @@
 """Sizes of the memory of earlier frames on the GPU, which kernels read and write.
 
-The memory has slots for maps and pointers. The slots of all targets are in one tensor each, the "rings". A
-lane is the part of the pipeline that one target uses.
+The memory has slots, and each slot has a map and a pointer. The maps of all slots of all targets are in one
+tensor, and the pointers in another. These two tensors are called rings. A lane is the part of the pipeline
+that one target uses.
 """
 
 from __future__ import annotations

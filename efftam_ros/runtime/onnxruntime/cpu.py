@@ -366,7 +366,7 @@ def default_threads() -> int:
     """Return one thread per physical core that this process may use, at most four."""
     try:
         usable = os.sched_getaffinity(0)
-    except AttributeError:  # not on macOS
+    except AttributeError:  # macOS does not have this function
         usable = set(range(os.cpu_count() or 1))
     cores = {_siblings(cpu) for cpu in usable}
     return max(1, min(len(cores), _MOST))

@@ -77,15 +77,17 @@ def needed(library: Path) -> list[str]:
         segments = [struct.unpack_from("<IIQQQQ", data, table + i * size) for i in range(count)]
         entries: list[tuple[int, int]] = []
         for kind, _, offset, _, _, length in segments:
-            if kind == 2:  # PT_DYNAMIC
+            if kind == 2:  # PT_DYNAMIC: the segment with the entries of the dynamic section
                 entries = list(struct.iter_unpack("<QQ", data[offset : offset + length]))
-        names = next((value for tag, value in entries if tag == 5), 0)  # DT_STRTAB, an address in memory
+        # Tag 5 is DT_STRTAB: the address in memory at which the text of all names begins.
+        names = next((value for tag, value in entries if tag == 5), 0)
         for kind, _, offset, address, _, length in segments:
             # Kind 1 is PT_LOAD: the segment that contains this address gives its position in the file.
             if kind == 1 and address <= names < address + length:
                 names += offset - address
                 break
-        starts = [names + value for tag, value in entries if tag == 1]  # DT_NEEDED
+        # Tag 1 is DT_NEEDED: the position of a library's name in this text.
+        starts = [names + value for tag, value in entries if tag == 1]
         return [data[start : data.find(b"\0", start)].decode() for start in starts]
 
 

@@ -98,7 +98,10 @@ def calibration_path(folder: Path, bundle: str) -> Path:
 
 
 TF32 = "where no product changes by it"
-"""The rule by which builds of engines use TF32. It is a part of the key, so that a new rule builds anew."""
+"""The rule by which builds of engines use TF32.
+
+It is a part of the key, so that engines are built again if the rule changes.
+"""
 
 
 def open_engines(
@@ -160,7 +163,7 @@ class EngineSet:
     def plan(self, module: str) -> bytes:
         """Return the stored engine of a graph, serialized.
 
-        Raises BackendError, with the reason, if no stored engine fits to bundle, GPU and TensorRT.
+        Raises BackendError, with the reason, if no stored engine fits this bundle, GPU and TensorRT.
         """
         found = self.store.load(self.bundle.spec.name, self.key(module))
         if isinstance(found, EngineMissing):
@@ -176,7 +179,7 @@ class EngineSet:
         message: Callable[[str], None],
         force: bool,
     ) -> None:
-        """Build and store the engines of all graphs, if one is missing or with ``force``.
+        """Build and store the engines of all graphs if one is missing or ``force`` is True.
 
         For ``build`` and ``message`` see `EngineStore.load_or_build`. The calibration is stored too.
         """

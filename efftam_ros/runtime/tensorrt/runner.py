@@ -121,7 +121,7 @@ class TrtGraph:
         self._weight_bytes = _weight_bytes(library.module, engine, plan_bytes)
         scratch_bytes = int(
             engine.device_memory_size_v2
-            if hasattr(engine, "device_memory_size_v2")  # from TensorRT 10.2 on; 11 has no other
+            if hasattr(engine, "device_memory_size_v2")  # exists from TensorRT 10.2 on, the other until 10
             else engine.device_memory_size
         )
         scratch.reserve(scratch_bytes)
@@ -241,7 +241,7 @@ class TrtBinding:
         scratch = self._graph.scratch.buffer()
         if scratch is self._scratch:
             return
-        if hasattr(self._context, "set_device_memory"):  # from TensorRT 10.1 on
+        if hasattr(self._context, "set_device_memory"):  # exists from TensorRT 10.1 on
             self._context.set_device_memory(scratch.pointer, scratch.nbytes)
         else:
             self._context.device_memory = scratch.pointer
@@ -313,7 +313,7 @@ class TrtBinding:
 def _weight_bytes(trt: Any, engine: Any, plan_bytes: int) -> int:
     """Return the size of an engine's weights, bytes.
 
-    Versions of TensorRT that do not report this size give the size of the serialized engine instead.
+    If this version of TensorRT does not report it, the size of the serialized engine is returned instead.
     """
     with suppress(AttributeError):
         return int(engine.get_engine_stat(trt.EngineStat.TOTAL_WEIGHTS_SIZE))
@@ -361,7 +361,7 @@ class Scratch:
 
     @property
     def nbytes(self) -> int:
-        """Size of all blocks, with the block that will be allocated at the next run, bytes."""
+        """Size of all blocks, including one that the next run will allocate, bytes."""
         held = sum(buffer.nbytes for buffer in self._buffers)
         largest = self._buffers[-1].nbytes if self._buffers else 0
         return held + (self._needed_bytes if self._needed_bytes > largest else 0)

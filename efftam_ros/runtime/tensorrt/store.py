@@ -54,12 +54,12 @@ class EngineKey:
 
     @property
     def parts(self) -> dict[str, Any]:
-        """All parts, as JSON values."""
+        """All attributes as JSON values."""
         return json.loads(json.dumps(asdict(self), sort_keys=True))
 
     @property
     def hex(self) -> str:
-        """SHA-256 of all parts, hexadecimal."""
+        """SHA-256 of all attributes, hexadecimal."""
         return hashlib.sha256(json.dumps(self.parts, sort_keys=True).encode()).hexdigest()
 
 
@@ -167,7 +167,8 @@ class EngineStore:
         found = None if force else self._load_all(name, keys)
         if isinstance(found, dict):
             return found
-        # They are searched for once more, because another process may have built them meanwhile.
+        # The engines are searched for once more after the lock is obtained, because another process may have
+        # built them while this one waited.
         with self.lock(name, keys[0], message):
             found = EngineMissing("requested") if force else self._load_all(name, keys)
             if isinstance(found, dict):
