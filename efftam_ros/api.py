@@ -418,8 +418,8 @@ class Tracker:
             results.append(Result(self, step, count > 1))
 
         with self._busy:
-            # Set before the call, because the network may have received an image that is then refused. Its
-            # masks are no longer those of the last result.
+            # Set before the call: even if the image is then refused, the network may have processed it. The
+            # network's masks are then no longer those of the last result.
             self._newest = None
             self._targets.step(Frame(image, stamp_ns), prompts, ids=ids, publish=keep)
             self._time_ns, self._newest = stamp_ns, results[-1]

@@ -1,3 +1,3 @@
-"""The version of the package. A TensorRT engine is built again when it changes."""
+"""The version of the package. TensorRT engines are built again when the version changes."""
 
 __version__ = "0.2.0"

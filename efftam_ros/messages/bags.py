@@ -40,7 +40,10 @@ def message_folder() -> Path:
 
 
 def open_typestore() -> Typestore:
-    """Return a type store of ROS 2's common message types, those of this package, and of compressed video."""
+    """Return the message types that rosbags needs to read and write bags.
+
+    These are ROS 2's common types, the types of this package, and those of compressed video.
+    """
     from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
     store = get_typestore(Stores.ROS2_JAZZY)
@@ -260,9 +263,9 @@ def count_of(reader: Reader, connection: Connection) -> int:
 
 
 def camera_info_topic(reader: Reader, image_topic: str) -> Connection | None:
-    """Return the connection of an image topic's calibration, sensor_msgs/CameraInfo, or None without one.
+    """Return the connection of an image topic's calibration; None if the bag has none.
 
-    The calibration is searched for on the topic that `camera_info_beside` returns.
+    The calibration is the sensor_msgs/CameraInfo on the topic that `camera_info_beside` returns.
     """
     topic = camera_info_beside(image_topic)
     found = (c for c in reader.connections if (c.topic, c.msgtype) == (topic, CAMERA_INFO_TYPE))

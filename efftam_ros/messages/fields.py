@@ -112,7 +112,7 @@ def selection_prompt(msg: Any, width: int, height: int, most_pixels: int = MAX_P
 
 # States in which the target's motion may be used for control.
 STEERABLE = (TrackState.TRACKING, TrackState.COASTING)
-# Why the motion may not be used for control in the other states, if the track itself has no reason.
+# By state, why the target's motion may not be used for control. This reason is used if the track has none.
 UNCLAIMED = {
     TrackState.IDLE: ReasonCode.NO_TARGET.reason(),
     TrackState.ACQUIRING: ReasonCode.NOT_CONFIRMED.reason(),

@@ -86,7 +86,7 @@ class Backend:
 
     @property
     def variants(self) -> tuple[str, ...]:
-        """The settings that give different precisions: "auto", then all that "auto" does not stand for."""
+        """The settings to choose from without duplicates: "auto", then each that gives another precision."""
         return ("auto", *(precision for precision in self.precisions if precision != self.auto))
 
 

@@ -19,8 +19,8 @@ DENSITY = 0.6
 """Smallest number of samples per image pixel and axis.
 
 With 1 there is no aliasing. With 0.6 every pixel still contributes, because a bilinear sample reaches one
-pixel to either side. The result is as close to that of the reference, and takes a third of the time of
-OpenCV's area filter.
+pixel to either side. The network's input is then as close to that of the reference as with 1, and is made in
+a third of the time that OpenCV's area filter takes.
 """
 BILINEAR_MARGIN = 2
 """Width of the border around the view whose pixels its samples may read, px.

@@ -34,7 +34,10 @@ RADIUS = 36
 SECOND = (340.0, 200.0)
 """Centre of the second target, which does not move, px."""
 SECOND_SLOT = 12
-"""First slot of the second target if the pipeline has a memory for only one target, which both then share."""
+"""What is added to the number of an image to get its slot for the second target, if both share one memory.
+
+They share one if the pipeline has a memory for only one target.
+"""
 LIMITS = {"mask": 0.1, "box": 0.05, "levels": 0.5, "predicted IoU": 0.05, "presence": 0.05}
 TENSOR_LIMIT = 0.02
 """Largest accepted `Deviation.value` of a tensor; `LIMITS` has that of other outputs.

@@ -58,12 +58,12 @@ class HostBuffer:
 
     @property
     def pointer(self) -> int:
-        """The address of the bytes on the host. Raises ValueError after `free`."""
+        """The address of the buffer on the host. Raises ValueError after `free`."""
         return _alive(self._pointer)
 
     @property
     def device_pointer(self) -> int:
-        """The address by which kernels read the same bytes. Raises ValueError after `free`."""
+        """The address by which kernels on the GPU read this host buffer. Raises ValueError after `free`."""
         _alive(self._pointer)
         return self._device_pointer
 

@@ -127,7 +127,8 @@ class Stream:
         try:
             yield captured
         except BaseException:
-            # The status of this call is ignored, because the exception of the block states the cause better.
+            # The status of this call is not checked, because the exception of the block, which is raised
+            # again below, states the cause better.
             _, graph = cuda.driver.cuStreamEndCapture(stream)
             if graph is not None and number_of(graph):
                 cuda.driver.cuGraphDestroy(graph)

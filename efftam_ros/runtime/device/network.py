@@ -118,7 +118,8 @@ class DeviceNetwork:
                 section.capture()
 
     def warm_up(self) -> None:
-        # In their first runs the libraries choose kernels and allocate memory. A capture forbids both.
+        # In their first runs the libraries choose kernels and allocate memory. This must happen before a
+        # capture, which forbids it.
         for _ in range(WARM_UP_RUNS):
             self.run_tracked()
             self.tracked["memory_encoder"].run()

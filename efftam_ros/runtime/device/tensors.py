@@ -38,7 +38,10 @@ MAX_VIEWS = 16
 
 
 class Parameters:
-    """Parameters of kernels: blocks of pinned host memory. On the GPU each has a tensor of its name."""
+    """Parameters of kernels, in blocks of pinned host memory.
+
+    Each block is copied to the tensor on the GPU that has the block's name.
+    """
 
     def __init__(self, cuda: Cuda, arena: Arena, sizes: Mapping[str, int]) -> None:
         """Allocate the blocks in host memory.

@@ -24,7 +24,7 @@ def load_libraries(ort: Any, provider: str) -> None:
 
     This is needed because onnxruntime itself only logs that a library is missing, and continues without the
     provider. Raises BackendError if onnxruntime was built without the provider, if there is no driver, or if
-    libraries can't be loaded. The error names all of them.
+    libraries can't be loaded. The error names all missing libraries.
     """
     title = _TITLES[provider]
     if PROVIDERS[provider] not in ort.get_available_providers():
@@ -59,7 +59,7 @@ def provider_library(ort: Any, provider: str) -> Path | None:
 
 
 def tensorrt_version() -> str:
-    """Return the version of the installed TensorRT 10 as a number, such as "101303"; "" without one."""
+    """Return the version of the installed TensorRT 10, such as "101303"; "" if none is installed."""
     try:
         return str(ctypes.CDLL("libnvinfer.so.10").getInferLibVersion())
     except (OSError, AttributeError):

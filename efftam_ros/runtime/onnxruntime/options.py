@@ -43,8 +43,8 @@ def session_options(ort: Any, strict: bool) -> Any:
 def run_options(ort: Any, graph_id: int | None) -> Any:
     """Return the options of a run that does not wait for the GPU.
 
-    ``graph_id``: number of the CUDA graph that the run captures or launches; -1 for a run without a CUDA
-    graph in a session that captures others; None in a session that captures none.
+    ``graph_id``: number of the CUDA graph that the run captures or launches; None if the session captures no
+    CUDA graphs; -1 if it captures them, but not for this run.
     """
     options = ort.RunOptions()
     options.add_run_config_entry("disable_synchronize_execution_providers", "1")

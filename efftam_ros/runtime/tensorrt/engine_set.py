@@ -76,7 +76,7 @@ class Calibration:
 
     @classmethod
     def read(cls, path: Path) -> Calibration:
-        """Read a calibration from a file. Raises OSError, and ValueError if its content is not one."""
+        """Read a calibration from a file. Raises OSError, and ValueError if the content is no calibration."""
         fields = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(fields, dict) or set(fields) != {"clip", "frames", "sha256"}:
             raise ValueError("it does not have the entries clip, frames and sha256")

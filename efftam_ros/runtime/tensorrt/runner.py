@@ -121,7 +121,7 @@ class TrtGraph:
         self._weight_bytes = _weight_bytes(library.module, engine, plan_bytes)
         scratch_bytes = int(
             engine.device_memory_size_v2
-            if hasattr(engine, "device_memory_size_v2")  # exists from TensorRT 10.2 on, the other until 10
+            if hasattr(engine, "device_memory_size_v2")  # exists from TensorRT 10.2 on
             else engine.device_memory_size
         )
         scratch.reserve(scratch_bytes)
@@ -173,8 +173,8 @@ class TrtBinding:
     """A `Binding` that is an execution context of TensorRT, with the addresses of its tensors.
 
     The first run of a fixed binding is not captured, because TensorRT allocates memory in it. The launches
-    are captured after this run, and every later run launches one CUDA graph. Other bindings set those
-    addresses and shapes in the context that have changed since the last run.
+    are captured after this run, and every later run launches one CUDA graph. A binding that is not fixed is
+    never captured. Before a run, only the addresses and shapes that have changed are set in the context.
     """
 
     def __init__(self, graph: TrtGraph, context: Any, fixed: bool) -> None:

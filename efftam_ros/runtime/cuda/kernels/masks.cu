@@ -3,11 +3,16 @@
 
 // Affine map from image pixels to the logits of a view. The fields are those of MASK_VIEW in kernel_table.py.
 struct MaskView {
-    int width, height;      // size of the image, px
-    int low;                // number of rows and of columns of the logits
-    int x0, y0, x1, y1;     // image pixels that the view shows: columns x0..x1-1, rows y0..y1-1
-    float start_x, start_y; // position of pixel (x0, y0) in the logits; whole numbers are centres of logits
-    float cells_x, cells_y; // logits per image px
+    // Size of the image, px.
+    int width, height;
+    // Number of rows and of columns of the logits.
+    int low;
+    // Image pixels that the view shows: columns x0..x1-1, rows y0..y1-1.
+    int x0, y0, x1, y1;
+    // Position of pixel (x0, y0) in the logits. Whole numbers are the centres of logits.
+    float start_x, start_y;
+    // Logits per image px.
+    float cells_x, cells_y;
 };
 
 // Returns the index of the last sample at or before a position, and the fraction of the way to the next one.

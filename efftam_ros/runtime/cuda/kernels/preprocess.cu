@@ -4,15 +4,24 @@
 
 // Describes one view of one image. The fields are those of PREPROCESS_PARAMS in kernel_table.py.
 struct PreprocessParams {
-    int width, height;       // size of the image, px
-    int step;                // bytes from one stored row to the next
-    int encoding;            // encoding of the image: a value of Encoding
-    int side;                // side of the network's input, px
-    int fine;                // samples per network px and axis
-    float x, y;              // position of the view's top-left corner in the image, px
-    float scale_x, scale_y;  // network px per image px
-    float gain[3], shift[3]; // of red, green, blue: output = stored value * gain + shift
-    int full_view;           // 1: edge pixels are repeated outside the image, 0: outside is black
+    // Size of the image, px.
+    int width, height;
+    // Bytes from one stored row to the next.
+    int step;
+    // Encoding of the image: a value of Encoding.
+    int encoding;
+    // Side of the network's input, px.
+    int side;
+    // Samples per network px along each axis.
+    int fine;
+    // Position of the view's top-left corner in the image, px.
+    float x, y;
+    // Network px per image px.
+    float scale_x, scale_y;
+    // For red, green and blue: output = stored value * gain + shift.
+    float gain[3], shift[3];
+    // 1: the edge pixels are repeated outside the image. 0: the input is black outside the image.
+    int full_view;
 };
 
 // Encodings of images. The numbers are those of kernel_code in images/pixels.py.
@@ -65,7 +74,8 @@ __device__ __forceinline__ Colour from_yuv(int luma, int u, int v) {
 
 struct Yuv420 {
     const unsigned char *pixels;
-    int step, height, u, v; // u, v: index, 0 or 1, of this byte in a pair of colour bytes
+    // u, v: index, 0 or 1, of this value in a pair of colour bytes.
+    int step, height, u, v;
 
     __device__ Colour at(int x, int y) const {
         const unsigned char *chroma = pixels + (long long)(height + (y >> 1)) * step + (x & ~1);
@@ -75,7 +85,8 @@ struct Yuv420 {
 
 struct Yuv422 {
     const unsigned char *pixels;
-    int step, luma, chroma; // luma, chroma: index of the first such byte in the four bytes of two pixels
+    // luma, chroma: index of the first such byte in the four bytes of two pixels.
+    int step, luma, chroma;
 
     __device__ Colour at(int x, int y) const {
         const unsigned char *group = pixels + (long long)y * step + (x >> 1) * 4;
@@ -85,7 +96,8 @@ struct Yuv422 {
 
 struct Bayer {
     const unsigned char *pixels;
-    int step, width, height, red_x, red_y; // red_x, red_y: column and row of red pixels, modulo 2
+    // red_x, red_y: column and row of the red pixels, modulo 2.
+    int step, width, height, red_x, red_y;
 
     // Pixels at the border get the colour of their inner neighbours, as in OpenCV.
     __device__ Colour at(int x, int y) const {
