@@ -126,7 +126,7 @@ def check_signatures(bundle: str, side: int, graphs: Mapping[str, tuple[Tensors,
         graphs: By name of the graph, the tables of its inputs and outputs.
 
     Raises:
-        InputError: A graph or tensor is missing, unknown, or of a wrong type or shape. The error names both.
+        InputError: A graph or tensor is missing, unknown, or of a wrong type or shape. The error names it.
     """
     for name in NEEDED:
         if name not in graphs:

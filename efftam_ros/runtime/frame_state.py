@@ -222,7 +222,8 @@ class FrameState(ABC):
     def mask_of(self, frame: TargetFrame, choice: int) -> NDArray[np.uint8]:
         """Return the mask of a candidate: uint8 [H, W] of the image, 255 on the target, 0 elsewhere.
 
-        Raises RuntimeError if the target was looked at again, or if the look is a search.
+        Raises RuntimeError if the target was looked at again, if the look is a search, or if its candidates
+        were not read before.
         """
         self._require_last(frame)
         if frame.look.is_search or not frame.is_answered:

@@ -63,8 +63,8 @@ def open_targets(
 ) -> TargetSet:
     """Return a tracker for several targets that computes its network by ``pipeline``.
 
-    The tracker also uses camera motion, points on the target and the identity network, as far as ``config``
-    enables them.
+    With the default policy the tracker also uses points on the target, and camera motion and the identity
+    network if ``config`` enables them.
 
     Args:
         pipeline: Runs the network. Its ``max_targets`` is the largest number of targets.

@@ -67,8 +67,9 @@ class Preprocessor:
     def __call__(self, image: Image, view: View) -> NDArray[np.float32]:
         """Compute the network input of a view and return it in an array that the next call overwrites.
 
-        Where the view reaches beyond the image, the input is black. Only pixels in the view are read. Raises
-        InputError for an image that can't be used, and ValueError for a view of another side.
+        Where the view reaches beyond the image, the input is black. Only pixels in the view and next to it
+        are read. Raises InputError for an image that can't be used, and ValueError for a view of another
+        side.
         """
         encoding = image.derived.get(CHECKED) or check_image(image)
         side = self._side

@@ -82,11 +82,11 @@ def needed(library: Path) -> list[str]:
         # Tag 5 is DT_STRTAB: the address in memory at which the text of all names begins.
         names = next((value for tag, value in entries if tag == 5), 0)
         for kind, _, offset, address, _, length in segments:
-            # Kind 1 is PT_LOAD: the segment that contains this address gives its position in the file.
+            # Kind 1 is PT_LOAD. The segment with the address ``names`` gives its position in the file.
             if kind == 1 and address <= names < address + length:
                 names += offset - address
                 break
-        # Tag 1 is DT_NEEDED: the position of a library's name in this text.
+        # Tag 1 is DT_NEEDED: the position of a library's name in the text of all names.
         starts = [names + value for tag, value in entries if tag == 1]
         return [data[start : data.find(b"\0", start)].decode() for start in starts]
 

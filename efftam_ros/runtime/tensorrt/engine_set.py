@@ -181,7 +181,8 @@ class EngineSet:
     ) -> None:
         """Build and store the engines of all graphs if one is missing or ``force`` is True.
 
-        For ``build`` and ``message`` see `EngineStore.load_or_build`. The calibration is stored too.
+        For ``build`` and ``message`` see `EngineStore.load_or_build`. The calibration that the constructor
+        received is stored too.
         """
         keys = [self.key(module) for module in GRAPHS]
         self.store.load_or_build(self.bundle.spec.name, keys, build, message, force)

@@ -21,7 +21,7 @@ from efftam_ros.core.errors import InputError
 KEY_DIGITS = 16
 """Number of hexadecimal digits of the key's hash in file names.
 
-They are few, because some file systems limit names to 143 characters. The report has all parts of the key.
+The number is small, because some file systems limit names to 143 characters. The report has the whole key.
 """
 
 
