@@ -238,7 +238,9 @@ class Tracker:
         yield first
         for image, stamp_ns in frames:
             if self._starts != start or self._is_closed:
-                raise InputError("the tracker was closed or given another target while this loop ran; end it")
+                raise InputError(
+                    "the tracker was closed or another target was selected while this loop ran; end the loop"
+                )
             yield self._step(image, stamp_ns)[0]
 
     def start(

@@ -100,7 +100,7 @@ def reading(path: Path, report: Callable[[str], object] = str) -> Iterator[Reade
     if others:
         reader.connections[:] = [c for c in reader.connections if _format(c) == "cdr"]
         named = ", ".join(f"{topic} ({form})" for topic, form in sorted(others.items()))
-        report(f"{path}: not read, as they are not of ROS 2: {named}")
+        report(f"{path}: topics in other formats than that of ROS 2 are left out: {named}")
     try:
         yield reader
     finally:

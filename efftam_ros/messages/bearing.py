@@ -474,8 +474,8 @@ def rectified_note(msg: Any, image_topic: str) -> str:
         return ""
     used = "P of camera_info is used" if msg.p[0] else "K of camera_info is used, as P is not set,"
     return (
-        f"{image_topic} is taken as rectified by its name: {used}, without distortion; if its images are not,"
-        " give the topic another name"
+        f"the images of {image_topic} are assumed to be rectified, because of its name: {used}, without"
+        " distortion; if they are not, give the topic another name"
     )
 
 

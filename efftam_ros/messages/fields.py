@@ -83,7 +83,7 @@ def selection_prompt(msg: Any, width: int, height: int, most_pixels: int = MAX_P
         if msg.units == Units.NORMALIZED and max(msg.width, msg.height) > MAX_NORMALIZED:
             raise InputError(
                 f"selection box is {msg.width:g} x {msg.height:g} in shares of the image; at most"
-                f" {MAX_NORMALIZED:g} is taken: for pixels set units to PIXELS"
+                f" {MAX_NORMALIZED:g} is accepted; for pixels set units to PIXELS"
             )
         prompt = Prompt(box=Box(msg.x * sx, msg.y * sy, msg.width * sx, msg.height * sy))
     elif kind is Kind.POINTS:

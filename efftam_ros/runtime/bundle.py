@@ -147,7 +147,7 @@ def check_signatures(bundle: str, side: int, graphs: Mapping[str, tuple[Tensors,
     ):
         if tensor in graphs[user][0] and tensor not in graphs[maker][1]:
             raise InputError(
-                f"bundle {bundle}: {user} wants {tensor}, which {maker} does not give; export it again"
+                f"bundle {bundle}: {user} needs {tensor}, which {maker} does not output; export it again"
             )
 
 

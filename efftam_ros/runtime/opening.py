@@ -41,7 +41,7 @@ def open_pipeline(config: PipelineConfig | None = None, bundle: Bundle | None = 
     row = backend_of(config.backend)
     precision, max_targets = row.resolved(config.precision), config.max_targets
     if config.zero_copy and not row.gpu:
-        raise InputError(f"zero_copy is for the back ends on a GPU; {row.name} reads images where they are")
+        raise InputError(f"zero_copy is for back ends on a GPU, and {row.name} uses none; set it to false")
     if bundle is None:
         bundle = Bundle.load(expanded(config.bundle)) if config.bundle else default_bundle()
     try:

@@ -21,7 +21,7 @@ class DeviceBuffer:
         self.nbytes = _positive(nbytes)
         self._cuda = cuda
         self._pointer: int | None = int(
-            cuda.call("cuMemAlloc", nbytes, detail=f"{megabytes(nbytes)} asked for")
+            cuda.call("cuMemAlloc", nbytes, detail=f"{megabytes(nbytes)} requested")
         )
 
     @property
@@ -48,7 +48,7 @@ class HostBuffer:
         self._cuda = cuda
         flags = cuda.driver.CU_MEMHOSTALLOC_PORTABLE | cuda.driver.CU_MEMHOSTALLOC_DEVICEMAP
         self._array: NDArray[np.uint8] | None = None
-        detail = f"{megabytes(nbytes)} of pinned memory asked for"
+        detail = f"{megabytes(nbytes)} of pinned memory requested"
         self._pointer: int | None = int(cuda.call("cuMemHostAlloc", nbytes, flags, detail=detail))
         try:
             self._device_pointer = int(cuda.call("cuMemHostGetDevicePointer", self._pointer, 0))

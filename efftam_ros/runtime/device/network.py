@@ -101,7 +101,7 @@ class DeviceNetwork:
                 closing.callback(section.close)
 
     def watch(self, watch: Watch) -> None:
-        """Wrap the launches and bindings of all graphs and sections by ``watch``."""
+        """Replace the launches and bindings of graphs and sections by wrappers that ``watch`` returns."""
         for graph, binding in (*self.tracked.items(), *self._free.items()):
             name = "memory_attention" if graph == ATTENTION else graph
             watch_methods(watch, LAUNCH, binding, "run", label=name)

@@ -174,7 +174,7 @@ class _Target:
         return ring + sum(one.array.nbytes for one in own)
 
     def watch(self, watch: Watch) -> None:
-        """Wrap the calls of this target's graphs, copies and preprocessing by ``watch``."""
+        """Replace the calls of graphs, copies and preprocessing by wrappers that ``watch`` returns."""
         for name, graph in self.graphs.items():
             watch_methods(watch, NETWORK, graph, "run", "run_new", label=name)
             watch_methods(watch, BINDING, graph, "bind", label=f"bind {name}")

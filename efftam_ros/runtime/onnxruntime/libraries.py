@@ -173,7 +173,7 @@ def known_error(error: BaseException, ort: Any) -> BackendError | None:
     if _NO_KERNEL.search(text):
         return BackendError(
             f"onnxruntime {ort.__version__} has no code for this GPU (CUDA error 209, no kernel image)",
-            "install a build that has (on a Jetson see docs/gpu.md)",
+            "install a build with code for it (on a Jetson see docs/gpu.md)",
         )
     if _OUT_OF_MEMORY.search(text):
         return BackendError(

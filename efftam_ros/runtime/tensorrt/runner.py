@@ -281,7 +281,7 @@ class TrtBinding:
             if real != bound:
                 self._changed.add(name)
                 raise ValueError(
-                    f"{self._name}: {name} comes out as {list(real)} but is bound as {list(bound)}"
+                    f"{self._name}: output {name} has the shape {list(real)}, but is bound as {list(bound)}"
                 )
         self._changed.clear()
 
@@ -334,7 +334,7 @@ def _check_tensors(
         for name in found:
             if engine.get_tensor_location(name) != trt.TensorLocation.DEVICE:
                 raise BackendError(
-                    f"the engine of {graph} wants {kind} {name} in host memory, not on the device",
+                    f"the engine of {graph} needs {kind} {name} in host memory, not on the device",
                     _BUILD_AGAIN,
                 )
 

@@ -273,8 +273,8 @@ def check_private(path: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         if path.stat().st_mode & stat.S_IWOTH:
             raise InputError(
-                f"every user may write {path}, and engines from there are run as they are; chmod o-w {path},"
-                " or give a folder of your own"
+                f"every user may write {path}, and engines contain code that is run; run chmod o-w {path}, or"
+                " give a folder of your own"
             )
 
 
