@@ -23,7 +23,7 @@ pixel to either side. The network's input is then as close to that of the refere
 a third of the time that OpenCV's area filter takes.
 """
 BILINEAR_MARGIN = 2
-"""Width of the border around the view whose pixels its samples may read, px.
+"""How far outside a view its samples may read pixels, px.
 
 One pixel is for bilinear sampling, the other for rounding errors.
 """
@@ -230,8 +230,8 @@ def centres_within(low: float, high: float, size: int) -> tuple[int, int]:
 
 # Absolute value of the logits that stand for a mask prompt, and logit of its presence.
 CERTAIN = 10.0
-# By how much a prompted point may lie outside the view, px. A point on the image's edge may, because of
-# rounding errors, although the view ends at the same edge.
+# How far outside the view a prompted point may be, px. Rounding errors can move a point on the image's edge
+# outside a view that ends at this edge.
 ROUNDING_PX = 1e-6
 _ANOTHER_VIEW = "encode one that shows it"
 

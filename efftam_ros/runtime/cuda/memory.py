@@ -1,4 +1,4 @@
-"""Memory of the GPU, also divided into named tensors, and pinned memory of the host."""
+"""Allocates memory of the GPU, also divided into named tensors, and pinned memory of the host."""
 
 from __future__ import annotations
 

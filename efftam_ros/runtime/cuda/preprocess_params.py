@@ -16,8 +16,8 @@ from efftam_ros.runtime.preprocess import centres_within, fineness
 Record = NDArray[np.void]
 """A struct as a numpy array of shape []."""
 
-# Width of the border around a view whose pixels its samples may read, px: one pixel for bilinear
-# interpolation, one for Bayer demosaicing, one for the rounding of positions to float32.
+# How far outside a view its samples may read pixels, px. One pixel is for bilinear interpolation, one for
+# Bayer demosaicing, and one for the rounding of positions to float32.
 _MARGIN = 3
 
 
