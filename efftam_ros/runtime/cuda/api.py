@@ -98,7 +98,7 @@ class Cuda:
     """The functions of the CUDA driver, called by the module cuda.bindings.driver (12.9.1 to 13).
 
     Every status is checked. The CUDA runtime in cuda-bindings is not used, because it may be newer than the
-    driver supports. On a Jetson with JetPack 6 it is.
+    driver supports, as on a Jetson with JetPack 6.
     """
 
     def __init__(self, driver: Any) -> None:

@@ -197,7 +197,8 @@ class DevicePipeline(FrameState):
         self._synchronize()
         begin_ns = time.perf_counter_ns()
         self._stream.record(event)
-        while not event.has_passed:  # not by `wait`, which may sleep: waking up takes time
+        # The event is polled, because `Event.wait` sleeps, and waking up would add to the measured time.
+        while not event.has_passed:
             pass
         moment_ns = (begin_ns + time.perf_counter_ns()) // 2
         self._clock.origin = self._clock.origin or event
