@@ -140,7 +140,7 @@ class FrameState(ABC):
         self._is_closed = False
 
     def watch(self, watch: Watch) -> None:
-        """Replace the calls that process a frame by wrappers that ``watch`` returns, for good.
+        """Replace the calls that process a frame permanently by wrappers that ``watch`` returns.
 
         These are the methods of `Pipeline`, and in back ends also the calls of the libraries that they use.
         """

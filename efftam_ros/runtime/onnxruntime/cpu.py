@@ -132,7 +132,7 @@ class _Memory(BoundGraph):
         return time.perf_counter() - start
 
     def round(self, slot: int) -> None:
-        """Round the map in a slot to bfloat16, if the bundle asks for this type of memory."""
+        """Round the map in a slot to bfloat16, if the bundle's ``memory_dtype`` is "bfloat16"."""
         if self._rounds:
             round_bfloat16(self.maps[slot])
 
