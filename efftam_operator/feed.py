@@ -275,6 +275,6 @@ class Steerer(Protocol):
     def stop(self, reply: Reply) -> None:
         """Stop the gimbal. Must bring its speed to zero in every situation.
 
-        ``reply`` is ok only once the gimbal's attitude shows that it is at rest; else it is a refusal with the
-        reason why that is not confirmed.
+        ``reply`` is ok only once the gimbal's attitude shows that it is at rest; else it is a refusal with
+        the reason why that is not confirmed.
         """
