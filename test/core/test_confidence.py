@@ -43,8 +43,11 @@ def run(
     seen: Callable[[int], bool] = lambda i: True,
     growth: Callable[[int], float] = lambda i: 1.0,
 ) -> list[Track]:
-    """Three seconds of a target at rest. ``likeness(i)``: of what is there in image i to the selected crop, None:
-    no identity network; ``seen(i)``: whether the network sees it; ``growth(i)``: factor on its sides."""
+    """Follow a target at rest for three seconds.
+
+    ``likeness(i)``: of what is in image i to the selected crop, None: no identity network; ``seen(i)``: whether
+    the network sees the target; ``growth(i)``: factor on its sides.
+    """
     now = [0]
 
     def script(index: int, view: View) -> Candidates:
