@@ -1,4 +1,4 @@
-"""Train, or resume, and write checkpoints, log and plot."""
+"""Train a network, or resume its training; write checkpoints, log and plot."""
 
 from __future__ import annotations
 
@@ -105,8 +105,9 @@ def run(args: argparse.Namespace) -> int:
 
 @contextmanager
 def _step_bar(total: int | None) -> Iterator[Callable[[int, str], None]]:
-    """A progress bar, as a function that takes the number of steps done and the latest figures."""
-    # Created at the first step, so that an error before it is reported on a single line.
+    """Show a progress bar; yield a function that takes the number of finished steps and the latest scores."""
+    # ``delay`` shows the bar only after the first step, so that an earlier error is reported on a single
+    # line.
     with tqdm(total=total, unit="step", dynamic_ncols=True, mininterval=2, delay=0.1) as bar:
 
         def progress(step: int, summary: str) -> None:
@@ -117,7 +118,7 @@ def _step_bar(total: int | None) -> Iterator[Callable[[int, str], None]]:
 
 
 def _start(network: CompactTAM, args: argparse.Namespace) -> None:
-    """Load the initial weights as requested by the options, and print where they come from."""
+    """Load the initial weights that the options request, and print their origin."""
     if args.open_data_only:
         for start in filter(None, (args.continue_from, args.heads_from)):
             require_open(start)
@@ -141,8 +142,10 @@ def _start(network: CompactTAM, args: argparse.Namespace) -> None:
 
 
 def _all_weights(path: Path, name: str) -> dict[str, Tensor]:
-    """Weights of a bundle's folder or of a run's weights.pt. Raises InputError when they belong to another
-    network."""
+    """Return the weights of a bundle's folder or of a run's weights.pt.
+
+    Raises InputError if they belong to another network.
+    """
     if path.is_file():
         return load_checkpoint(path, name).state_dict()
     loaded = load_bundle_network(Bundle.load(path).folder)

@@ -88,7 +88,7 @@ class DeviceRunner:
                 shape = _output_shape(tensor.shape, inputs)
                 nbytes = int(np.prod(shape)) * np.dtype(tensor.dtype).itemsize
                 outputs[name] = self._place(name, shape, nbytes, stack)
-        finally:  # also after an error: the stream is idle before ``stack`` frees the memory
+        finally:  # frees memory only once the stream no longer uses it
             stack.callback(self._stream.synchronize)
         return outputs
 

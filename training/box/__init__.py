@@ -1,1 +1,2 @@
-"""The box head: from what the mask decoder answers to the four edges that people draw around the object."""
+"""Fits the placement of the box's edges: records a tracker's masks, fits shares, writes them into a
+bundle."""

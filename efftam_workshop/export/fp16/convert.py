@@ -215,8 +215,8 @@ class _PrecisionAssignment:
         return self._model
 
     def _as(self, name: str, to: int) -> str:
-        """Return the tensor's name in the type ``to``; the first use adds its Cast or its converted
-        weight."""
+        """Return the name of the tensor ``name`` in the type ``to``. The first call adds a Cast or a
+        converted weight."""
         if name in self._weights:
             return self._weight(name, to)
         if self._types[name] == to:

@@ -94,9 +94,9 @@ def round_to_tf32(values: NDArray[np.float32]) -> NDArray[np.float32]:
 def inexact_products(model: onnx.ModelProto) -> list[str]:
     """Return the names of the FP32 products that TF32 would change, in graph order.
 
-    Such a product has a factor that TF32 can't represent exactly: neither a Cast from FP16 nor moved values
-    of one, nor a constant that is exact in TF32. ``model`` must have its weights loaded. An empty list allows
-    TF32 for the whole graph.
+    Such a product has a factor that TF32 can't represent exactly. Exact are values converted from FP16, also
+    if they were moved afterwards, and constants with few enough bits. ``model`` must have its weights loaded.
+    An empty list allows TF32 for the whole graph.
     """
     index = GraphIndex(onnx.shape_inference.infer_shapes(model))
     weights = {tensor.name: tensor for tensor in model.graph.initializer}

@@ -170,7 +170,7 @@ class _BuildWatch:
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._steps: dict[str, int] = {}
-        self._lock = threading.Lock()  # TensorRT reports from several threads
+        self._lock = threading.Lock()  # TensorRT calls `step` from several threads
         self._cancelled = False
         self._error: BaseException | None = None
         self.interrupted = False
