@@ -1,7 +1,7 @@
-"""Evaluate reacquisition after disappearances that are simulated on real clips, and wrong claims.
+"""Evaluate returns after disappearances that are simulated on real clips, and wrong claims.
 
 The first box is jittered as in `efftam eval --repeats`. Rules of the tracker are tuned on one half of the
-footage and reported on the other; the half is determined by a hash of the scene's name.
+footage and reported on the other. A hash of the scene's name determines its half.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def run_case(follower: Follower, case: Case, texture: NDArray[np.uint8]) -> Resu
 
 
 def texture_for(case: Case, clips: Sequence[Footage]) -> NDArray[np.uint8]:
-    """An image of another scene of the same half."""
+    """Return an image of another scene of the same half. Raises InputError if there is none."""
     others = [clip for clip in clips if clip.half == case.half and clip.scene != case.footage.scene]
     if not others:
         raise InputError(f"no other scene than {case.footage.scene} in the half {case.half}; give more clips")
@@ -70,7 +70,7 @@ def texture_for(case: Case, clips: Sequence[Footage]) -> NDArray[np.uint8]:
 
 
 def chosen(cases: Sequence[Case], half: str, subset: int) -> list[Case]:
-    """The cases of a half, or about ``subset`` of them spread over the kinds; 0: all."""
+    """Return the cases of a half, or about ``subset`` of them spread over the kinds; 0: all."""
     of_half = [case for case in cases if half in ("both", case.half)]
     if not 0 < subset < len(of_half):
         return of_half
@@ -79,7 +79,7 @@ def chosen(cases: Sequence[Case], half: str, subset: int) -> list[Case]:
 
 
 def print_figures(results: Sequence[Result], title: str) -> None:
-    """Print one row per half and kind."""
+    """Print the table with one row per half and kind."""
     print_table(HEADERS, figure_rows(results), title=title)
 
 
@@ -105,7 +105,7 @@ def _cells(judged: Judgement) -> list[Cell]:
 
 
 def record(results: Sequence[Result]) -> dict[str, Any]:
-    """Record for a JSON file; unknown numbers are null."""
+    """Return the results as JSON values; unknown numbers are None."""
     halves = {}
     for half in HALVES:
         of = Judgement(tuple(r.verdict for r in results if r.half == half))
