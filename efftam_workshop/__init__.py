@@ -1,2 +1,1 @@
-"""Makes, checks and measures networks: fetch, export, build, eval, bench. The nodes never import this
-package."""
+"""Makes, checks and measures networks: fetch, export, build, eval, bench. The nodes never import it."""

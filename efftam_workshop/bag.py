@@ -117,8 +117,7 @@ def make_image(store: Any, header: Any, bgr: Any, compressed: bool) -> Any:
 
 
 def camera_info(store: Any, header: Any, width: int, height: int, focal_px: float | None) -> Any:
-    """Build a sensor_msgs/CameraInfo without distortion. Without a focal length it is uncalibrated: K is
-    zero."""
+    """Build a sensor_msgs/CameraInfo without distortion; K is zero (uncalibrated) without a focal length."""
     k: NDArray[np.float64] = np.zeros(9)
     if focal_px is not None:
         k = np.array([focal_px, 0, width / 2 - 0.5, 0, focal_px, height / 2 - 0.5, 0, 0, 1.0])

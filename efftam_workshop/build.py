@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     library = load_library()
     progress = BuildProgress(args.quiet or args.json)
     with device_session() as (cuda, facts, stream), closing(progress):
-        if clip is not None and args.sequences:  # checked after the GPU was found, because it takes long
+        if clip is not None and args.sequences:  # needs no GPU, but takes long: after the check for one
             cost = cost_of_int8(bundle, clip, args.sequences, args.quiet or args.json)
             print(cost.text, file=sys.stderr)
             cost.require_small()
@@ -138,8 +138,10 @@ def print_reports(reports: dict[str, dict[str, Any]]) -> None:
 
 
 def _times(report: dict[str, Any]) -> str:
-    """Return the time of the stored form in ms, and the other forms' times as multiples of it; "-" if
-    unknown."""
+    """Return the time of the stored form in ms, and the other forms' times as multiples of it.
+
+    Returns "-" if nothing was timed.
+    """
     times = dict(report["times_ms"])
     kept = times.pop(report["form"], None)
     if kept is None:
@@ -148,8 +150,7 @@ def _times(report: dict[str, Any]) -> str:
 
 
 class BuildProgress:
-    """Shows the progress of an engine build on stderr: lines of text, and a bar for each phase of the
-    builder.
+    """Shows the progress of an engine build on stderr: lines, and a bar for each phase of the builder.
 
     Close it when the build ends. Prints nothing if ``quiet``.
     """
@@ -165,8 +166,7 @@ class BuildProgress:
             print(line, file=sys.stderr)
 
     def step(self, phase: str, step: int, steps: int) -> bool:
-        """Show that ``step`` of ``steps`` is reached. TensorRT's builder calls this; True lets the build
-        continue."""
+        """Show that ``step`` of ``steps`` is reached. The builder calls this; True lets it continue."""
         if self._quiet:
             return True
         if phase != self._phase or self._bar is None:

@@ -27,13 +27,12 @@ JPEG_QUALITY = 80
 DATES_FROM_NS = 10**18
 """Stamps of at least this (the year 2001) are shown as dates, smaller ones as times since the start."""
 VELOCITY_S = 0.5
-"""The velocity arrow ends where the target will be after this time."""
+"""The velocity arrow ends where the target will be after this time, s."""
 
 
 @contextmanager
 def rerun_file(path: Path, recording: str) -> Iterator[RerunFile]:
-    """Open ``path`` for writing as a context. The file appears when the context ends, also after an
-    exception.
+    """Open ``path`` for writing as a context; the file appears at the context's end, also after an error.
 
     No file is written without images. The viewer shows files of the same ``recording`` together.
     """
@@ -173,8 +172,7 @@ class RerunFile:
         return self._rr.Boxes2D(mins=[b[:2] for b in xywh], sizes=[b[2:] for b in xywh], **style)
 
     def _show(self, entity: str, what: Any) -> None:
-        """Log ``what``, which the viewer shows until it is replaced; with None, clear what was shown
-        before."""
+        """Log ``what``, which the viewer shows until it is replaced; None clears what was shown."""
         if what is not None or self._shown.get(entity):
             self._stream.log(entity, self._rr.Clear(recursive=False) if what is None else what)
         self._shown[entity] = what is not None

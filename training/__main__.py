@@ -1,5 +1,4 @@
-"""`python -m training COMMAND`: trains and evaluates the networks that ship; ``--help`` lists the
-commands."""
+"""`python -m training COMMAND`: trains and evaluates the networks that ship; see ``--help``."""
 
 import sys
 from collections.abc import Sequence

@@ -25,8 +25,7 @@ NORM_EPS = 1e-3  # epsilon of the published network's batch norms
 
 
 def packaged_weights() -> tuple[Path, str]:
-    """Return the weight file of the installed package, and a line with the package's version and the file's
-    name.
+    """Return the weight file of the installed package, and a line that names package, version and file.
 
     Raises InputError if the package is not installed or does not contain exactly one weight file.
     """
@@ -42,8 +41,7 @@ def packaged_weights() -> tuple[Path, str]:
 
 
 def load_backbone(encoder: CompactImageEncoder, weights: Path) -> None:
-    """Fill the trunk of ``encoder`` with the published weights. Raises InputError if the file contains
-    others."""
+    """Fill the trunk of ``encoder`` with the published weights. Raises InputError for another file."""
     try:
         state = torch.load(weights, map_location="cpu", weights_only=True)
     except (RuntimeError, OSError, EOFError, pickle.UnpicklingError):

@@ -1,5 +1,4 @@
-"""Reads files of one commit of a git repository: from an existing clone, or from a partial clone of a
-host."""
+"""Reads files of one commit of a git repository: from a clone, or partially from a host."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ class Commit:
         assert self._process.stdout is not None
         self._process.stdin.write(f"{self._commit}:{path}\n".encode())
         self._process.stdin.flush()
-        words = self._process.stdout.readline().split()  # "OBJECT TYPE SIZE", or "NAME missing"
+        words = self._process.stdout.readline().split()  # git answers "OBJECT TYPE SIZE" or "NAME missing"
         if len(words) < 3 or words[-2] not in (b"blob", b"tree") or not words[-1].isdigit():
             raise InputError(f"{path} is not in {self._name}")
         content = self._process.stdout.read(int(words[-1]) + 1)[:-1]

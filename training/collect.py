@@ -37,7 +37,7 @@ USES = ("set1", "set2", "set3", "validation_a", "validation_b", "davis", "traini
 MAX_FRAMES = 500  # largest number of frames of a sequence
 MASKS = "davis_masks"
 FORMATS = ("otb", "vot_polygon", "mot", MASKS)
-OWN = ("DAVIS", "DTB70", "MOT15", "OTB", "UAV123", "UAVDT")  # data sets that `collect` may use
+OWN = ("DAVIS", "DTB70", "MOT15", "OTB", "UAV123", "UAVDT")  # reserved data sets that are allowed here
 IMAGE_STARTS = (b"\xff\xd8\xff", b"\x89PNG", b"BM")
 VIDEO_CRF = 21
 
@@ -202,8 +202,10 @@ def _write_otb(source: Source, files: Commit, folder: Path) -> None:
 
 
 def _boxes(source: Source, text: str) -> list[Box]:
-    """Return the boxes x, y, w, h of the frames, px as the data set counts them; a polygon gives its bounding
-    box."""
+    """Return the boxes x, y, w, h of the frames, px as the data set counts them.
+
+    A polygon gives its bounding box.
+    """
     start = source.truth().start - 1
     lines = [line for line in text.splitlines() if line.strip()][start : start + source.frames]
     if len(lines) < source.frames:
@@ -224,8 +226,10 @@ def _box(source: Source, index: int, line: str) -> Box:
 
 
 def _boxes_of_target(source: Source, text: str) -> list[Box]:
-    """Return the boxes of one target from lines "frame, id, x, y, w, h, ..."; `ABSENT` in frames without a
-    line."""
+    """Return the boxes of one target from lines "frame, id, x, y, w, h, ...".
+
+    Frames without a line get `ABSENT`. Raises InputError if the first frame has no box.
+    """
     _, target, start = source.truth()
     boxes: dict[float, Box] = {}
     for line in text.splitlines():

@@ -38,9 +38,8 @@ KIND_WEIGHTS = {
     "real": 2.0,
 }
 FROM_ABOVE = "photo_aerial"
-"""Kind of cut-outs photographed from straight above: they may be turned to any angle and are not
-recoloured."""
-RESOLUTIONS = (1.0, 0.75, 0.5, 0.34, 0.22)  # shares of the window's resolution
+"""Photographed from straight above: such cut-outs may have any angle and keep their colours."""
+RESOLUTIONS = (1.0, 0.75, 0.5, 0.34, 0.22)  # a clip is drawn at one of these shares of the resolution
 RESOLUTION_SHARES = (0.38, 0.17, 0.2, 0.15, 0.1)
 
 
@@ -84,8 +83,7 @@ class Body:
         return path if self.bend is None else path + 0.5 * self.bend * frame**2
 
     def shadow(self, frame: int, view: _View, sun: Sun) -> Bytes:
-        """Return the area that the object's shadow covers, uint8 [side,side]: its outline dragged along the
-        ground."""
+        """Return the area of the object's shadow, uint8 [side,side]: its outline dragged along the ground."""
         covers = []
         for share in SHADOW_STEPS:
             dragged = replace(self, start=self.start + share * self.size * sun.offset)

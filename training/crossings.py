@@ -1,5 +1,4 @@
-"""Adds to a real clip a copy of the target that crosses the target's path: another object that looks like
-it."""
+"""Adds to a real clip a copy of the target that crosses the target's path, as a look-alike would."""
 
 from __future__ import annotations
 
@@ -17,18 +16,18 @@ from training.material import mask_bounds
 
 Bytes = NDArray[np.uint8]
 
-NEAREST = 1.1  # largest distance of the copy's path from the target's centre, in sides of its box
-FIRST = (1.4, 2.8)  # distance along the path in frame 0, in sides of the box: both are apart
-TRAVEL = (0.3, 2.2)  # length of the path until the last frame, as a share of that distance
+NEAREST = 1.1  # largest distance of the copy's path from the target's centre, in box sides
+FIRST = (1.4, 2.8)  # distance of the copy along its path in frame 0, in box sides; both are apart
+TRAVEL = (0.3, 2.2)  # length of the path until the last frame, as a share of its distance in frame 0
 IN_FRONT_SHARE = 0.55
-MAX_LAG = 3  # largest difference between the frames of both shapes
-MIN_PIXELS = 30  # smallest area of a target that is copied
-EDGE_BLUR = 0.7  # px; a network could recognise the copy by hard edges
+MAX_LAG = 3  # largest number of frames between the copy's shape and the target's
+MIN_PIXELS = 30  # smallest area of a target that is copied, px
+EDGE_BLUR = 0.7  # px; hard edges would let a network recognise the copy
 
 
 @dataclass(frozen=True)
 class Crossing:
-    """Motion and looks of the copy.
+    """Motion and looks of a copy of the target that crosses the target's path.
 
     ``start`` [2]: in frame 0, the copy's centre minus the target's, in sides of the target's box. ``step``
     [2]: its change per frame. ``lag``: number of frames by which the copy's shape is later. ``scale``: factor

@@ -21,7 +21,7 @@ from efftam_ros.core.types import Frame, Image, Prompt, TrackState
 PRESENT_SHARE = 0.3  # visible share of the target from which the target counts as present
 BACK_SHARE = 0.5  # visible share of the target that ends a disappearance
 HIT_IOU = 0.5
-SMALL_PX, SMALL_HIT_IOU = 16.0, 0.3  # an error of 1 px per edge halves a small box's overlap
+SMALL_PX, SMALL_HIT_IOU = 16.0, 0.3  # boxes below 16 px: an error of 1 px per edge halves the overlap
 WRONG_IOU = 0.1
 WRONG_FRAMES = 3
 BEFORE_FRAMES = 5
@@ -52,16 +52,14 @@ class Disappearance(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """A tracker's result for a frame: its box in px or None, and whether it claims that the target is
-    present."""
+    """A tracker's result for a frame: its box in px or None, and whether it claims the target."""
 
     box: Box | None
     present: bool
 
 
 class Follower(Protocol):
-    """A tracker under evaluation. ``first``: with the first frame of a clip, the box that starts it; else
-    None."""
+    """A tracker under evaluation. ``first``: box to start from, with the first frame of a clip only."""
 
     def __call__(self, bgr: NDArray[np.uint8], stamp_ns: int, first: Box | None) -> Claim: ...
 
@@ -76,7 +74,8 @@ class TrackerFollower:
     def __call__(self, bgr: NDArray[np.uint8], stamp_ns: int, first: Box | None) -> Claim:
         prompts = {} if first is None else {0: Prompt(box=first)}
         ((_, track, *_),) = self._targets.step(Frame(Image.from_array(bgr), stamp_ns), prompts)
-        # ACQUIRING counts after a selection. Later it means an unconfirmed return, which does not count.
+        # ACQUIRING counts as a claim after a selection. Later it is an unconfirmed return, which does not
+        # count.
         self._selected = first is not None or (self._selected and track.state is TrackState.ACQUIRING)
         confirmed = track.state is TrackState.TRACKING or self._selected
         return Claim(track.box, confirmed and track.measured)
@@ -86,13 +85,18 @@ class TrackerFollower:
 class Return:
     """Result of one disappearance.
 
-    Attributes: hidden_s: Time in which nothing of the target was visible. lost_before: Whether the tracker
-            did not claim the target in the last 5 frames that showed at least half of it. Then the return is
-            not credited. regained: Whether the tracker, not lost before, claimed the target in time after its
-            return, with an IoU with the visible part of at least 0.5 (0.3 if this part is smaller than 16
-            px). regained_after_s: Time from the return to that claim, NaN without one. wrong: Whether at
-            least 3 successive claims, from the disappearance to the end of the time allowed, overlapped the
-            target's outline (hidden or not) by less than 0.1.
+    Attributes:
+        hidden_s: Time in which nothing of the target was visible.
+        lost_before: Whether the tracker did not claim the target in the last 5 frames that showed at least
+            half of
+            it. Then the return is not credited.
+        regained: Whether the tracker, not lost before, claimed the target in time after its return, with an
+            IoU with
+            the visible part of at least 0.5 (0.3 if this part is smaller than 16 px).
+        regained_after_s: Time from the return to that claim, NaN without one.
+        wrong: Whether at least 3 successive claims, from the disappearance to the end of the time allowed,
+            overlapped
+            the target's outline (hidden or not) by less than 0.1.
     """
 
     hidden_s: float

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
 Matrix = NDArray[np.float64]
-"""2x3 affine map of pixel indices (pixel centres at integers), from source to result, as in
-cv2.warpAffine."""
+"""2x3 affine map from pixel indices of the source to the result's, as in cv2.warpAffine."""
 Point = NDArray[np.float64]
 
 Pyramid = list[Bytes]

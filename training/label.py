@@ -1,5 +1,4 @@
-"""Label footage that has no labels: propose moving objects, follow them both ways by two trackers, outline
-them.
+"""Label footage without labels: propose moving objects, follow each by two trackers, outline them.
 
 OUT/NAME gets video.mp4, masks.npz, boxes.csv and meta.json, which `data` packs as sequences_train. Videos are
 files, or rows of a list (CSV: repository, commit, path, terms) that are read from clones. The first segments
@@ -39,7 +38,7 @@ from training.labelling.tracks import clips_of, find_tracks
 
 SEGMENTS = 3  # default number per video: more segments show the same scene again
 FAST = 0.1  # median speed of the objects, sizes per frame; above it every frame is followed
-MAX_CLIPS = 10  # per segment; clips of one video are numbered, which marks their common scene
+MAX_CLIPS = 10  # largest number of clips of a segment; keeps the clips' numbers unique
 
 
 @dataclass(frozen=True)
@@ -102,8 +101,7 @@ def _try(task: Task, out: Path, tools: Tools, clones: Path | None, grid: bool) -
 
 
 def _label(task: Task, out: Path, tools: Tools, clones: Path | None, grid: bool) -> dict[str, Any]:
-    """Write the clips of a segment; return numbers of tracks and frames, fates of the proposals and CPU
-    time."""
+    """Write the clips of a segment; return numbers of tracks and frames, the proposals' fates, CPU time."""
     started, fates, tracks, labels = time.process_time(), Counter[str](), 0, 0
     with task.video.opened(clones) as path:
         film, proposals = _proposed(path, task.segment, tools.segmenter, grid)
@@ -125,10 +123,10 @@ def _label(task: Task, out: Path, tools: Tools, clones: Path | None, grid: bool)
 
 
 def _proposed(path: Path, number: int, segmenter: Segmenter, grid: bool) -> tuple[Segment, list[Proposal]]:
-    """Return a segment of a video and the objects proposed in it.
+    """Return segment ``number`` of a video and the objects proposed in its first frame.
 
-    If the objects move fast, the segment has all frames of the file. Without such a segment the list is
-    empty.
+    If the objects move fast, the segment contains every frame of the file. There are no objects if the video
+    has no such segment.
     """
     film = read_frames(path)
     found = list(segments(film.frames, number + 1)) if len(film.frames) > MIN_LENGTH else []
@@ -142,7 +140,7 @@ def _proposed(path: Path, number: int, segmenter: Segmenter, grid: bool) -> tupl
     return segment, proposals
 
 
-_tools: Tools  # set once in each process of the pool
+_tools: Tools  # the networks of this process, opened by `_start`
 
 
 def _start(models: Path, peers: Path) -> None:

@@ -91,8 +91,7 @@ def dice(a: Tensor, b: Tensor, axes: tuple[int, ...]) -> Tensor:
 
 
 def true_ious(logits: Tensor, target: Tensor, valid: Tensor) -> Tensor:
-    """Return the IoU of the binary masks, [B,K]. The union counts at least 1 px, to avoid division by
-    zero."""
+    """Return the IoU of the binary masks, [B,K]; an empty union counts as 1 px."""
     drawn, wanted = (logits > 0) & valid.unsqueeze(1), ((target > 0.5) & valid).unsqueeze(1)
     overlap = (drawn & wanted).sum((2, 3)).to(logits.dtype)
     return overlap / (drawn | wanted).sum((2, 3)).clamp(min=1)

@@ -72,7 +72,7 @@ class Backdrop:
 
 @dataclass(frozen=True)
 class Photograph:
-    """A photograph: ``rgb`` uint8 [h,w,3], ``labels`` uint8 [h,w]: 0 background, 1..n objects, 255
+    """A photograph: ``rgb`` uint8 [h,w,3]; ``labels`` uint8 [h,w], 0 background, 1..n objects, 255
     ignored."""
 
     rgb: Bytes
@@ -82,8 +82,7 @@ class Photograph:
 
 @dataclass(frozen=True)
 class Footage:
-    """A clip: ``frames``, each uint8 [h,w,3] RGB; ``tracks``, for each target its masks uint8 [h,w], 0 or
-    255."""
+    """A clip: ``frames`` uint8 [h,w,3] RGB; ``tracks``, for each target its masks uint8 [h,w], 0 or 255."""
 
     frames: list[Bytes]
     tracks: list[list[Bytes]]
@@ -109,8 +108,7 @@ class Material:
 
 
 def split_of(group: str) -> str:
-    """Return "validation" for one group in ten and "train" for the others; it depends only on the group's
-    name."""
+    """Return "validation" for one group in ten, else "train"; it depends only on the group's name."""
     digest = int.from_bytes(hashlib.sha256(group.encode()).digest()[:4], "big")
     return "validation" if digest % VALIDATION_SHARE == 0 else "train"
 
@@ -126,13 +124,12 @@ def scene_of(clip: str) -> str:
 
 
 def pack_material(source: Path, out: Path, progress: Callable[[], object] = lambda: None) -> dict[str, int]:
-    """Pack the folders under ``source`` into the archive ``out``; return the number of items by type and
-    split.
+    """Pack the folders under ``source`` into the archive ``out``.
 
-    The folders are ``synthetic``, ``real_masks``, ``sequences``, ``sequences_train`` and optionally
-    ``aerial`` and ``more``. Sequences without masks are left out; of ``sequences`` only `DAVIS_TRAINED_ON`
-    are packed, because the others are for evaluation. Raises InputError if a folder is missing, or a tar or
-    member that an index names.
+    Returns the number of items by type and split. The folders are ``synthetic``, ``real_masks``,
+    ``sequences``, ``sequences_train`` and optionally ``aerial`` and ``more``. Sequences without masks are
+    left out; of ``sequences`` only `DAVIS_TRAINED_ON` are packed, because the others are for evaluation.
+    Raises InputError if a folder is missing, or a tar or member that an index names.
     """
     for name in REQUIRED_FOLDERS:
         if not (source / name).is_dir():
@@ -385,7 +382,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from tqdm import tqdm
 
-    with tqdm(desc="packing", unit="item", delay=0.1) as bar:  # no bar before an early error
+    with tqdm(desc="packing", unit="item", delay=0.1) as bar:  # ``delay``: an early error shows no bar
         counts = pack_material(args.source, args.out, bar.update)
     for kind, count in sorted(counts.items()):
         print(f"{kind:24}{count:6}")

@@ -30,7 +30,7 @@ MIN_UNITY = 0.85  # smallest share of the cut area that is one connected piece
 MIN_DEPTH = 0.2  # smallest radius of the part's largest inner circle divided by sqrt(area); square: 0.5
 MIN_FILL = 0.35  # smallest share of the part's own box that the part fills
 BAND = 0.045  # half width of the ignored band along the cut, divided by sqrt(part's area)
-MAX_ASPECT_CHANGE = 1.2  # of the box in a clip; beyond it a relative position is no longer the same part
+MAX_ASPECT_CHANGE = 1.2  # largest change of a box's aspect ratio in a clip: positions stay comparable
 TRIES = 6
 
 
@@ -47,10 +47,11 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Part:
-    """The points u of the object's box, 0..1 along both sides, whose distance is at most ``reach``.
+    """A part of an object: the points of the object's box whose distance is at most ``reach``.
 
-    For an end or a side the distance is the scalar product of ``axes`` and u - centre. For a patch it is the
-    largest element (``is_box``) or the Euclidean norm of (u - centre) / axes.
+    A point u has coordinates 0..1 along both sides of the box. For an end or a side its distance is the
+    scalar product of ``axes`` and u - centre. For a patch it is the largest element (``is_box``) or the
+    Euclidean norm of (u - centre) / axes.
     """
 
     kind: int

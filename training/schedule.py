@@ -62,7 +62,9 @@ def stage_at(stages: tuple[Stage, ...], progress: float) -> int:
 
 
 def learning_rate(highest: float, step: int, progress: float, warm_up: int = 150) -> float:
-    """Return the learning rate: a linear warm-up over steps, then a cosine decay to a fiftieth at
-    ``progress`` 1."""
+    """Return the learning rate: linear warm-up over steps, then cosine decay to a fiftieth at the end.
+
+    ``progress``: finished share of the run, 0..1.
+    """
     cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
     return highest * min(1.0, (step + 1) / warm_up) * (0.02 + 0.98 * cosine)

@@ -26,8 +26,7 @@ RESEARCH_LICENCE = (
 
 
 def ship(run: Path, out: Path, mean_with: Path | None = None, share: float = 0.5) -> int:
-    """Export the weights of the folder ``run``, stored as float16, to the bundle ``out``; return its size in
-    bytes.
+    """Export the weights of the folder ``run``, as float16, to the bundle ``out``; return its size in bytes.
 
     If ``out`` is a bundle, its box head and its model card stay.
 
@@ -37,7 +36,7 @@ def ship(run: Path, out: Path, mean_with: Path | None = None, share: float = 0.5
     can the mean of two runs from the same start (model soups, arXiv 2203.05482).
 
     Raises InputError if the run has no weights, the other weights belong to another network, the share is
-    outside 0..1, or `export_bundle` does.
+    outside 0..1, or `export_bundle` raises it.
     """
     if not 0 <= share <= 1:
         raise InputError(f"the share is {share}; give a number from 0 to 1")

@@ -31,7 +31,7 @@ from training.unroll import unroll
 from training.validation import validate, validation_clips
 
 REPORT_S, CHECKPOINT_S = 20.0, 180.0
-MAX_STEPS = 10**9  # bound for a run that is limited by time
+MAX_STEPS = 10**9  # number of steps for which clips are drawn if time limits the run
 AVERAGE = 0.998
 
 
@@ -95,7 +95,7 @@ def train(
     the checkpoint in ``options.out`` and its position in the order of clips. ``steps`` or ``hours`` may then
     differ from before. In a run limited by time, the seconds of earlier sessions count too.
     """
-    cv2.setNumThreads(0)  # before workers are forked, which OpenCV's thread pool does not survive
+    cv2.setNumThreads(0)  # before workers are forked: OpenCV's threads do not survive a fork
     if options.threads:
         torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
@@ -124,8 +124,7 @@ def train(
 
 
 class Trainer:
-    """Runs the training and keeps its state: network, running average, optimiser, numbers of steps and
-    clips."""
+    """Runs the training and keeps its state: network, running average, optimiser, steps and clips."""
 
     def __init__(self, options: TrainingOptions, network: CompactTAM, journal: Journal) -> None:
         self._options, self._network, self._journal = options, network, journal

@@ -152,17 +152,15 @@ def normalised(network: CompactTAM, images: Tensor) -> Tensor:
 
 
 def _rows(recent_rows: int, rng: np.random.Generator | None) -> list[int]:
-    """Return the temporal row for each age of a past frame; ``recent_rows``: number of rows to choose
-    from."""
+    """Return the temporal row for each age of a past frame; ``recent_rows``: number of possible rows."""
     rows = np.arange(recent_rows)
     return [int(r) for r in (rows if rng is None else np.sort(rng.permutation(rows)[: MAX_RECENT + 1]))]
 
 
 def _recent(frame: int, rng: np.random.Generator | None) -> tuple[list[int], list[int]]:
-    """Return the indices of the frames in memory that are used, the prompted one first, and ages of the
-    others.
+    """Return the used frames in memory, the prompted one first, and the ages of the others.
 
-    The youngest has the age 0.
+    The youngest frame has the age 0. Without ``rng`` the most recent frames are used.
     """
     past = list(range(frame - 1, 0, -1))
     if rng is not None:

@@ -1,5 +1,4 @@
-"""Compares a network computed in one way with the same network computed in another: per graph and over a
-clip."""
+"""Compares two computations of one network: graph by graph, and over a clip."""
 
 from __future__ import annotations
 
@@ -21,8 +20,7 @@ from efftam_ros.runtime.verify import DISC_BOX, moving_disc, picture, relative_e
 from efftam_workshop.agreement.runners import Arrays, Runner
 
 UNUSED_KEY = -1e4
-"""Value added to the logit of an unused key: its probability becomes exactly zero. The value fits into
-float16."""
+"""Added to the logit of an unused key: its probability becomes exactly zero. The value fits into float16."""
 
 
 def key_bias(layout: MemoryLayout, rows: Sequence[int], pointers: int) -> NDArray[np.float32]:
@@ -120,10 +118,9 @@ class Chain:
         return dict(self.results[name])
 
     def _attended(self) -> Arrays:
-        """Return the inputs of the attention: the first frame in the last row, later frames from row 0,
-        newest first.
+        """Return the inputs of the attention to the frames in memory, in the order of docs/bundle.md.
 
-        docs/bundle.md describes this order.
+        The first frame is in the last row. Later frames follow from row 0 on, newest first.
         """
         layout = self._layout
         latest = [self._memory[0], *reversed(self._memory[1:])]
@@ -183,8 +180,7 @@ class ClipAgreement:
 
 
 def deviations(graph: str, reference: Arrays, results: Arrays, case: str = "") -> list[GraphDeviation]:
-    """Return the deviation of each output in ``results`` from the output of the same name in
-    ``reference``."""
+    """Return the deviation of each output in ``results`` from the same output in ``reference``."""
     found = []
     for output, value in results.items():
         wanted = reference[output]
@@ -223,11 +219,11 @@ def compare_clip(
     frames: Iterable[NDArray[np.uint8]],
     box: Box,
 ) -> ClipAgreement:
-    """Run two chains over the same pictures [H,W,3] BGR, each with its own memory, and return their
-    differences.
+    """Run two chains over the same pictures [H,W,3] BGR and return the differences of their masks.
 
-    ``box`` (image px) selects the target in the first picture. Both chains use the views and the candidates
-    that the reference chain chooses, so that all differences come from the networks.
+    Each chain has its own memory. ``box`` (image px) selects the target in the first picture. Both chains use
+    the views and the candidates that the reference chain chooses, so that all differences come from the
+    networks.
     """
     overlaps, errors = [], []
     for chains in run_clip(bundle, (reference, candidate), frames, box):

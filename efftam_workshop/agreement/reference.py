@@ -30,7 +30,7 @@ times this error. TF32 stays below the limit too.
 MIN_OVERLAP, MIN_WORST = 0.98, 0.9
 """Smallest allowed IoU of the masks over a clip: mean of all frames, and worst frame.
 
-A wrong image encoder gave 0.12.
+With a wrong image encoder the IoU fell to 0.12.
 """
 CLIP_FRAMES = 30
 
@@ -50,14 +50,15 @@ class Tolerance:
 
 STRICT = Tolerance(MAX_DEVIATION, MIN_OVERLAP, MIN_WORST)
 INT8_LIMITS = Tolerance(0.1, 0.97, 0.85)
-"""INT8 has a precision of about two digits. Its accuracy on sequences is measured separately
-(docs/benchmarks.md)."""
+"""Limits for INT8, which has a precision of about two digits.
+
+Accuracy on sequences is measured separately (docs/benchmarks.md).
+"""
 
 
 @dataclass(frozen=True)
 class GraphAgreement:
-    """The differences between a back end and the CPU; ``clip`` is None if only single graphs were
-    compared."""
+    """The differences between a back end and the CPU; ``clip`` is None if no clip was run."""
 
     deviations: tuple[GraphDeviation, ...]
     clip: ClipAgreement | None = None
@@ -84,7 +85,7 @@ class GraphAgreement:
 
 
 class GraphReference:
-    """A bundle's graphs in FP32 on the CPU, with inputs like those in use."""
+    """A bundle's graphs in FP32 on the CPU, with inputs as in tracking."""
 
     def __init__(self, bundle: Bundle) -> None:
         self.bundle = bundle

@@ -1,5 +1,4 @@
-"""Runs single graphs on host arrays, by onnxruntime on the CPU or on the GPU, so that they can be
-compared."""
+"""Runs single graphs on host arrays, by onnxruntime on the CPU or on the GPU, to compare them."""
 
 from __future__ import annotations
 
@@ -23,8 +22,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 class Runner(Protocol):
-    """Computes one graph: takes inputs by name, returns outputs by name, float32 or int64 as the graph
-    states."""
+    """Computes one graph. Takes inputs and returns outputs by name, float32 or int64 as in the graph."""
 
     def __call__(self, inputs: Mapping[str, NDArray[Any]], /) -> Arrays: ...
 
@@ -88,7 +86,7 @@ class DeviceRunner:
                 shape = _output_shape(tensor.shape, inputs)
                 nbytes = int(np.prod(shape)) * np.dtype(tensor.dtype).itemsize
                 outputs[name] = self._place(name, shape, nbytes, stack)
-        finally:  # frees memory only once the stream no longer uses it
+        finally:  # ``stack`` waits for the stream before it frees memory, also after an error
             stack.callback(self._stream.synchronize)
         return outputs
 

@@ -5,17 +5,25 @@ converts the image; image_encoder, memory_attention, mask_decoder and memory_enc
 their times are the GPU's own, and memory_encoder is that of the previous frame. Camera motion and points are
 computed on the CPU. "identity of a crop" is the time of one crop; each followed target has five crops per
 second. "image to box" ends when the box is known. "whole frame" ends when the frame is also stored in memory,
-which the node does after publishing the box. --timeline: all spans of one frame, host and GPU on one clock.
-The frame of median length is shown, and what its time was spent on: "the network computes" on the GPU or in
-ONNX Runtime; below it the gaps in which the network does not compute, by what the host does meanwhile. All
-rows add up to the frame. "graph launch": the host launches graphs and kernels. "binding": it sets their
-addresses. "wait": the GPU has finished and the host has not continued yet. "copies": it copies images,
-memory, results. "events": other calls of the driver. "policy": the tracker decides. "publishing": messages
-are filled. The GPU's times are measured by CUPTI (package cupti-python) if it is installed, otherwise by CUDA
-events. --trace writes the frames up to the shown one for Perfetto (ui.perfetto.dev) or chrome://tracing.
---soak: memory and the time of a whole frame at the start and at the end of a long run. --node: "published" is
-the time from an image published by a camera's process until that process receives the box. "callback" is
-measured by the node: from its image callback until the box is published.
+which the node does after publishing the box.
+
+--timeline: all spans of one frame, host and GPU on one clock. The frame of median length is shown, and what
+    its
+time was spent on: "the network computes" on the GPU or in ONNX Runtime; below it the gaps in which the
+    network
+does not compute, by what the host does meanwhile. All rows add up to the frame. "graph launch": the host
+launches graphs and kernels. "binding": it sets their addresses. "wait": the GPU has finished and the host has
+not continued yet. "copies": it copies images, memory, results. "events": other calls of the driver. "policy":
+the tracker decides. "publishing": messages are filled. CUPTI (package cupti-python) measures the GPU's times
+    if
+it is installed, otherwise CUDA events do.
+
+--trace writes the frames up to the shown one for Perfetto (ui.perfetto.dev) or chrome://tracing.
+
+--soak: memory and the time of a whole frame at the start and at the end of a long run.
+
+--node: "published" is the time from an image published by a camera's process until that process receives the
+box. "callback" is measured by the node: from its image callback until the box is published.
 """
 
 from __future__ import annotations
@@ -155,10 +163,10 @@ def _frames(args: argparse.Namespace) -> Frames:
 
 
 def measure_node(args: argparse.Namespace) -> dict[str, Any]:
-    """Measure the tracker node with the network options of the command line; return what `bench.latency.feed`
-    returns.
+    """Measure the tracker node with the network options of the command line.
 
-    Raises InputError if ROS 2 or the built messages are missing, or the node does not answer.
+    Returns what `bench.latency.feed` returns. Raises InputError if ROS 2 or the built messages are missing,
+    or the node does not answer.
     """
     missing = [name for name in ("rclpy", "efftam_ros.msg") if importlib.util.find_spec(name) is None]
     if missing:
@@ -189,8 +197,7 @@ def feed_node(
 
 
 def table(report: dict[str, Any]) -> tuple[list[str], list[list[Cell]]]:
-    """Return the headers and the rows of the table that shows a report of stages, of a soak or of the
-    node."""
+    """Return headers and rows of the table for a report of stages, of a soak or of the node."""
     if stages := report.get("stages"):
         whole = stages["whole frame"]["median_ms"]
         names = sorted(set(stages) - set(TOTALS), key=lambda name: -stages[name]["median_ms"])

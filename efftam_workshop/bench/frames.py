@@ -42,10 +42,10 @@ def drawn_frames(size: tuple[int, int]) -> Frames:
 def timed(
     pipeline: Pipeline, config: TrackerConfig, frames: Frames, watch: Watch | None = None
 ) -> Iterator[tuple[float, float, Track]]:
-    """Track the target of ``frames`` and yield for each frame: time until the box, s; time until the frame is
-    stored in memory, s; the track.
+    """Track the target of ``frames`` and measure each frame.
 
-    ``watch``: as in `open_targets`.
+    Yields for each frame the time until the box is known, s; the time until the frame is stored in memory, s;
+    and the track. ``watch``: as in `open_targets`.
     """
     targets = open_targets(pipeline, config, watch)
     for frame, prompt in frames:
@@ -97,8 +97,7 @@ def measure_stages(
 
 
 def _clocked(method: Callable[..., Any], took: Callable[..., None]) -> Callable[..., Any]:
-    """Return ``method`` wrapped so that ``took`` is called after each call with its time, s, and its
-    arguments."""
+    """Return ``method`` wrapped so that each call also calls ``took`` with its time, s, and its arguments."""
 
     @functools.wraps(method)
     def clocked(*given: Any, **named: Any) -> Any:
@@ -146,8 +145,7 @@ def resident_mb() -> float:
 
 
 def device_used_mb() -> float | None:
-    """Return the memory in use by all processes on the current CUDA device, MB; None without a CUDA
-    context."""
+    """Return the used memory of the current CUDA device (all processes), MB; None without a CUDA context."""
     try:
         from cuda.bindings import driver
 

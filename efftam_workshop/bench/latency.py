@@ -156,8 +156,8 @@ def main() -> int:
     args = parser.parse_args()
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler)  # ends `with running`, which ends the node
-    # Set before ROS is loaded: the profile also sets the shared memory of this process, which sends the
+            signal.signal(number, signal.default_int_handler)  # so that `running` ends the node
+    # Set before ROS is loaded: the profile also configures the shared memory of this process, which sends the
     # images.
     os.environ |= {"ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST", "ROS_DOMAIN_ID": str(random.randint(1, 101))}
     if args.profile and not any(os.environ.get(name) for name in PROFILE_VARIABLES):

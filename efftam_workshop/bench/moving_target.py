@@ -17,8 +17,10 @@ PERIOD_NS = 33_333_333
 
 
 def pictures(size: tuple[int, int]) -> list[tuple[NDArray[np.uint8], Box]]:
-    """Return `STEPS` images, uint8 [H, W, 3] BGR, of ``size`` (width, height) px, each with the target's box,
-    px."""
+    """Return `STEPS` images, uint8 [H, W, 3] BGR, each with the target's box, px.
+
+    ``size``: width and height of the images, px.
+    """
     width, height = size
     ground, rng = _ground(size)
     side = max(8, min(width, height) // 8)
@@ -40,10 +42,10 @@ def background(size: tuple[int, int]) -> NDArray[np.uint8]:
 
 
 def endless(size: tuple[int, int]) -> Iterator[tuple[NDArray[np.uint8], int, Box]]:
-    """Yield images in which the target moves back and forth without end: picture, stamp in ns, target's box
-    in px.
+    """Yield images in which the target moves back and forth without end.
 
-    The stamps begin at 1 s and have a rate of 30 Hz.
+    Yields the picture, uint8 [H, W, 3] BGR, its stamp in ns and the target's box in px. The stamps begin at 1
+    s and have a rate of 30 Hz.
     """
     drawn = pictures(size)
     for count, index in enumerate(itertools.cycle([*range(STEPS), *range(STEPS - 2, 0, -1)])):
@@ -59,8 +61,7 @@ def _ground(size: tuple[int, int]) -> tuple[NDArray[np.uint8], np.random.Generat
 
 
 def _blurred(noise: NDArray[np.int64], sigma_px: float) -> NDArray[np.uint8]:
-    """Blur noise and stretch it to its old range: its corners, some px wide, can be followed by optical
-    flow."""
+    """Blur noise and stretch it to its old range, so that it has corners that optical flow can follow."""
     smooth = cv2.GaussianBlur(noise.astype(np.float32), (0, 0), max(1.0, sigma_px))
     scaled = cv2.normalize(smooth, smooth, float(noise.min()), float(noise.max()), cv2.NORM_MINMAX)
     return np.asarray(scaled, np.uint8)

@@ -86,8 +86,7 @@ Pixels = NDArray[np.uint8]
 
 
 def add_arguments(parser: argparse.ArgumentParser, folders: str = "+") -> None:
-    """Add the command's arguments. ``folders``: how many FOLDER arguments are allowed, as ``nargs`` of
-    argparse."""
+    """Add the command's arguments. ``folders``: allowed number of FOLDERs, as argparse's ``nargs``."""
     parser.add_argument(
         "folders",
         nargs=folders,
@@ -244,11 +243,11 @@ def one_pass(
     progress: Callable[[], object],
     recorder: Recorder | None = None,
 ) -> list[Pass]:
-    """Run a tracker over one video, started with the first box of each sequence; return one `Pass` per
-    sequence.
+    """Run a tracker over one video, started with the first box of each sequence of ``group``.
 
-    ``repeat`` above 0 jitters the first boxes, equally for every tracker. ``progress`` is called after each
-    frame of each sequence. ``recorder`` is called with every frame and the first target's result.
+    Returns one `Pass` per sequence. ``repeat`` above 0 jitters the first boxes, equally for every tracker.
+    ``progress`` is called after each frame of each sequence. ``recorder`` is called with every frame and the
+    first target's result.
     """
     size = len(group), len(group[0])
     predicted = np.full((*size, 4), np.nan)
@@ -289,8 +288,7 @@ def one_pass(
 
 
 def groups(sequences: Group, together: bool) -> list[list[Sequence]]:
-    """Return groups of sequences that are run at once: all of one video if ``together``, otherwise each
-    alone.
+    """Return groups of sequences that are run at once: those of one video if ``together``, else each alone.
 
     Raises InputError if the sequences of one video differ in length.
     """

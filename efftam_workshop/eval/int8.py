@@ -53,8 +53,10 @@ class Int8Cost:
 
 
 def cost_of_int8(bundle: Bundle, clip: CalibrationClip, folders: list[Path], quiet: bool) -> Int8Cost:
-    """Run the default policy over every sequence in ``folders``, before and after quantisation; return both
-    scores."""
+    """Return the scores over every sequence in ``folders``, before and after quantisation.
+
+    The tracker has the default policy. ``clip``: calibrates INT8.
+    """
     sequences = [sequence for folder in folders for sequence in find_sequences(folder)]
     total = 2 * sum(len(sequence) for sequence in sequences)
     with (

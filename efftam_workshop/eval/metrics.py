@@ -99,12 +99,11 @@ class Identities(NamedTuple):
 
 
 def identities(truths: Boxes, answers: Boxes) -> Identities:
-    """Compare measured boxes [T, N, 4] of T targets with the truth [T, N, 4] of the objects they were started
-    on.
+    """Compare measured boxes [T, N, 4] of T targets with the truth [T, N, 4] of their objects.
 
-    A box and an object can match if their IoU is at least `MATCH_IOU`. Each box matches at most one object.
-    Pairs that matched in an earlier frame are matched first, the others by falling IoU. Boxes that were not
-    measured are NaN.
+    A target's object is the one on which it was started. A box and an object can match if their IoU is at
+    least `MATCH_IOU`. Each box matches at most one object. Pairs that matched in an earlier frame are matched
+    first, the others by falling IoU. Boxes that were not measured are NaN.
     """
     count, switches = len(truths), 0
     matched, last_on = {one: one for one in range(count)}, list(range(count))
@@ -165,14 +164,16 @@ def shares_up_to(errors: NDArray[np.float64], thresholds: NDArray[np.float64]) -
 
 
 def mask_overlap(truth: NDArray[np.bool_], predicted: NDArray[np.bool_]) -> float:
-    """Return the region similarity J (IoU) of two masks [H, W]; 0 if both are empty, a case that is not
-    scored."""
+    """Return the region similarity J (IoU) of two masks [H, W]; 0 if both are empty."""
     union = int(np.count_nonzero(truth | predicted))
     return int(np.count_nonzero(truth & predicted)) / union if union else 0.0
 
 
 def mean_scores(scores: Iterable[Scores]) -> Scores:
-    """Return the mean of each score over sequences, without NaN; ``frames`` is the sum."""
+    """Return the mean of each score over sequences, ignoring NaN; ``frames`` is the sum.
+
+    Raises ValueError without scores.
+    """
     scores = list(scores)
     if not scores:
         raise ValueError("no scores to average")

@@ -62,8 +62,7 @@ class Sequence:
         return self.name.partition("#")[0]
 
     def frames(self) -> Iterator[VideoFrame]:
-        """Yield one frame per box. Raises InputError at the end of a video that has fewer frames than
-        boxes."""
+        """Yield one frame per box. Raises InputError at the end of a video that is shorter."""
         count = 0
         for frame in self.source():
             if count == len(self.boxes):
@@ -94,8 +93,7 @@ def find_sequences(folder: str | Path) -> list[Sequence]:
 
 
 def folders_read(folder: Path) -> list[Path]:
-    """Return the folders whose files `find_sequences` reads: ``folder``, or the folders of sequences in
-    it."""
+    """Return the folders whose files `find_sequences` reads: ``folder``, or those of sequences in it."""
 
     def is_read(one: Path) -> bool:
         return any((one / mark).exists() for mark in MARKS) or bool(image_files(one))
@@ -119,7 +117,7 @@ def _read(folder: Path) -> list[Sequence]:
     if (folder / "img").is_dir() and _otb_truths(folder):
         return read_otb(folder)
     parents = [parent.name for parent in folder.parents]
-    if "JPEGImages" in parents and image_files(folder):  # one sequence of a DAVIS tree
+    if "JPEGImages" in parents and image_files(folder):  # ``folder`` is one sequence of DAVIS
         root = folder.parents[parents.index("JPEGImages") + 1]
         return [s for s in read_davis(root) if s.video == folder.name]
     return []
@@ -149,10 +147,10 @@ def read_own(folder: Path, table: Path | None = None) -> Sequence:
 
 
 def boxes_by_frame(path: Path) -> NDArray[np.float64]:
-    """Read boxes x, y, w, h, float64 [N, 4], from a table with a column ``frame``; NaN for frames without a
-    row.
+    """Read boxes x, y, w, h, float64 [N, 4], from a table with a column ``frame``.
 
-    Raises InputError for missing columns, invalid numbers, and frames that are not in increasing order.
+    Frames without a row are NaN. Raises InputError for missing columns, invalid numbers, and frames that are
+    not in increasing order.
     """
     found: dict[int, list[float]] = {}
     lines = table_lines(path)
@@ -202,8 +200,7 @@ def table_lines(path: Path) -> list[str]:
 
 
 def read_davis(root: Path) -> list[Sequence]:
-    """Read DAVIS 2016 and 2017: JPEGImages/ and Annotations/, with or without a sub-folder for the
-    resolution.
+    """Read DAVIS 2016 and 2017: JPEGImages/ and Annotations/, perhaps with a sub-folder for the resolution.
 
     A video with several objects becomes one sequence per object, ``name#1``, ``name#2``, ... Raises
     InputError if an annotation is missing.

@@ -37,8 +37,7 @@ from efftam_workshop.export.onnx.folding import drop_unused, evaluated, replace
 
 MIN_FRAMES = 2
 METHOD = "extremes, symmetric, weights per channel"
-"""How the ranges are computed from the inputs. Part of the clip's hash, so that a change makes engines
-stale."""
+"""How the ranges follow from the inputs. It is part of the clip's hash, so a change makes engines stale."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ def default_clip() -> CalibrationClip:
 def recorded_inputs(
     bundle: Bundle, runners: Mapping[str, Runner], clip: CalibrationClip, modules: Collection[str]
 ) -> dict[str, list[Arrays]]:
-    """Return by module the inputs that it receives in each frame of ``clip``.
+    """Return the inputs of each module in ``modules``, one set per frame of ``clip``.
 
     The modules are run as a chain with memory. Memory attention has no inputs in the first frame.
     """
@@ -107,8 +106,7 @@ def dynamic_inputs(samples: Sequence[Arrays]) -> list[Arrays]:
 
 
 INT8_MODULES = ("image_encoder", ATTENTION)
-"""Graphs that INT8 makes faster. The others are small, or are products of two activations, which stay in
-FP16."""
+"""Graphs that INT8 makes faster. The others are small; products of two activations are not quantised."""
 PRODUCTS = ("MatMul", "Gemm")
 
 Inputs = Mapping[str, NDArray[Any]]
@@ -120,12 +118,11 @@ def quantizable(model: onnx.ModelProto) -> list[str]:
 
 
 def quantize(model: onnx.ModelProto, samples: Sequence[Inputs]) -> onnx.ModelProto:
-    """Return the graph with Q/DQ pairs before the products that `quantizable` names; all its tensors are
-    FP32.
+    """Return the graph with Q/DQ pairs before the products that `quantizable` names.
 
-    ``samples``: realistic inputs of the graph; activations beyond their extremes saturate. ``model``: in
-    FP32, with its weights loaded; not modified. Raises InputError if there are no samples or no product to
-    quantise.
+    All its tensors are FP32. ``samples``: realistic inputs of the graph; activations beyond their extremes
+    saturate. ``model``: in FP32, with its weights loaded; not modified. Raises InputError if there are no
+    samples or no product to quantise.
     """
     folded = with_folded_weights(model)
     nodes = _constant_products(folded)

@@ -25,7 +25,7 @@ UNUSED = frozenset({"no_mem_pos_enc"})
 """Parameters that checkpoints contain but the network does not use."""
 
 TABLE_INSTEAD = {"image_encoder.trunk.pos_embed": "image_encoder.trunk.position"}
-"""By parameter, the table that the graphs contain instead of the parameter, from which it is derived."""
+"""For each of these parameters the graphs contain only the table that is derived from it."""
 
 
 def untrained(name: str) -> Network:
@@ -43,11 +43,11 @@ def untrained(name: str) -> Network:
 
 
 def load_bundle_network(folder: str | Path) -> Network:
-    """Rebuild the network from which the bundle in ``folder`` was exported, in evaluation mode, weights in
-    FP32.
+    """Rebuild the network from which the bundle in ``folder`` was exported, in evaluation mode.
 
-    The weights are the graphs' initialisers, which have the names of PyTorch. Batch norms stay merged as in
-    the export. Raises InputError if the network is unknown or the weights in the graphs do not fit it.
+    The weights are the graphs' initialisers, in FP32, which have the names of PyTorch. Batch norms stay
+    merged as in the export. Raises InputError if the network is unknown or the weights in the graphs do not
+    fit it.
     """
     folder = Path(folder)
     manifest = json.loads((folder / "bundle.json").read_text(encoding="utf-8"))
@@ -82,10 +82,10 @@ def load_checkpoint(path: str | Path, name: str) -> Network:
 
 
 def read_state_dict(path: str | Path) -> dict[str, Tensor]:
-    """Read the tensors of a checkpoint file, by name. Never runs code: only tensors and containers are
-    unpickled.
+    """Read the tensors of a checkpoint file, by name.
 
-    Raises InputError if the file can't be read or is not a checkpoint.
+    Only tensors and containers are unpickled, so that no code of the file runs. Raises InputError if the file
+    can't be read or is not a checkpoint.
     """
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)

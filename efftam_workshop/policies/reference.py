@@ -50,8 +50,7 @@ class RecentFrames:
 
 
 class ReferencePolicy(Policy):
-    """Common part of the reference policies, which were made for the whole image: view ``auto`` becomes
-    ``full``."""
+    """Common part of the reference policies. They use the whole image: view ``auto`` becomes ``full``."""
 
     def view(self, default: str) -> str:
         return "full" if default == "auto" else default

@@ -19,8 +19,7 @@ _H = np.eye(4, 8)
 
 
 class ReferenceFilter:
-    """Kalman filter on (cx, cy, aspect, height) and their change per frame; its noise is proportional to the
-    height."""
+    """Kalman filter on (cx, cy, aspect, height) and their change per frame; its noise scales with height."""
 
     def __init__(self, measurement: Array) -> None:
         p, q = measurement[3] / 20, measurement[3] / 160
@@ -112,8 +111,10 @@ class ReferenceSelector:
         self.stable = 0
 
     def choose(self, edges: Array, ious: Array, presence_logit: float) -> ReferenceChoice:
-        """Choose a candidate. ``edges`` [3, 4]: boxes in network px, zeros for an empty mask. ``ious`` [3]:
-        predicted."""
+        """Choose a candidate.
+
+        ``edges`` [3, 4]: boxes in network px, zeros for an empty mask. ``ious`` [3]: predicted IoUs.
+        """
         c = self.config
         if not presence_logit > c.min_presence_logit:
             edges = np.zeros_like(edges)

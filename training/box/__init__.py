@@ -1,2 +1,1 @@
-"""Fits the placement of the box's edges: records a tracker's masks, fits shares, writes them into a
-bundle."""
+"""Fits the head that places a box's edges: records a tracker's masks, fits shares, writes the head."""

@@ -37,13 +37,13 @@ from efftam_ros.tools.common.terminal import print_table
 from efftam_workshop.model.common.layers import boxes_at_levels
 
 OUT = Path("runs/box_shares.json")
-FOUND = 0.2  # the mask misses the target if its IoU with the truth is less
+FOUND = 0.2  # the mask misses the target if its IoU with the truth is smaller
 SMALL_PX = 32.0
 DRAWN_NOISE = 0.025  # standard deviation of a drawn box's edge, as a share of its sides
 DRAWS = 4  # random draws of that noise per target
 ROBUST = 0.05  # errors above this share of the mask's side count less
 FOLDS = 8
-INSIDE = 1.96  # standard deviations that contain 95 % of normal errors
+INSIDE = 1.96  # 95 % of normal errors are smaller than this many standard deviations
 NORMAL = (np.pi / 2) ** 0.5  # a normal error's standard deviation divided by its mean magnitude
 SCENE = re.compile(r"(#\d+)?$|_\d+(#\d+)?$|(?<=\d)_.*|-\d+$")
 
@@ -53,8 +53,9 @@ class Target:
     """The edges of one target in M followed images, px of the image.
 
     ``scene``: targets of one scene are left out together. ``mask``, ``published``, ``truth``: boxes [M, 4].
-    ``level``, ``prompt``: the two cues of `EdgeCues`, [M, 4], in sides of the mask. ``soft``: distance
-    between an edge's places at the outer levels, [M, 4]. ``limit``: [2], width and height of the image.
+    ``level``, ``prompt``: the two cues of `EdgeCues`, [M, 4], as shares of the mask's width or height.
+    ``soft``: distance between an edge's places at the outer levels, [M, 4]. ``limit``: [2], width and height
+    of the image.
     """
 
     name: str
@@ -124,7 +125,7 @@ class Shares(NamedTuple):
     """The fitted numbers.
 
     ``moved``: [2], shares of the level's and of the prompt's cue. ``deviation``: [2], an edge's standard
-    deviation: a constant in sides of the mask, and a factor of `Target.soft`.
+    deviation: a constant as a share of the mask's width or height, and a factor of `Target.soft`.
     """
 
     moved: NDArray[np.float64]

@@ -126,8 +126,7 @@ def _frames(sequence: Sequence, images: int, step: int) -> Iterator[Any]:
 
 
 def step_of(length: int, images: int) -> int:
-    """Return the step between used images, so that about ``images`` of them cover a video of ``length``
-    images."""
+    """Return the step between used images: about ``images`` of them cover a video of ``length`` images."""
     return max(1, min(MAX_STEP, math.ceil(length / images)))
 
 

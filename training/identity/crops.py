@@ -77,8 +77,7 @@ def load_pictures(folder: Path) -> Pictures:
 
 
 def _units(rows: Sequence[dict[str, str]]) -> list[str]:
-    """Return for each row the unit that is held out as a whole: its footage, or its object in a large
-    collection."""
+    """Return for each row what is held out as a whole: its footage, or its object in a large collection."""
     objects = Counter(group for group, _ in {(row["group"], row["object"]) for row in rows})
     large = {group for group, count in objects.items() if count > LARGE}
     return [row["group"] + (f"/{row['object']}" if row["group"] in large else "") for row in rows]

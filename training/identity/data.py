@@ -53,13 +53,13 @@ KINDS = (
     "other",
 )
 READERS = ("folders", "mot", "clips", "followed", "cutouts", "images")
-OWN = ("DAVIS", "OTB", "UAV123")  # of these, sequences are used that the tracker is not judged on
+OWN = ("DAVIS", "OTB", "UAV123")  # reserved data sets of which some sequences are for training
 
 MARGIN = 0.4  # surroundings in a crop, as a share of the box's size, on each side
-LONGEST = 160  # largest longer side of a box in a crop, px
-LONGEST_WHOLE = 128  # largest side of an image that shows its object alone, px
-LONGEST_IMAGE = 480  # largest side of a whole image, px
-LEAST = 10  # smallest shorter side of a box in its image, px
+LONGEST = 160  # limit of a box's longer side in a crop, px
+LONGEST_WHOLE = 128  # limit of an image's longer side, px, if the image shows one object alone
+LONGEST_IMAGE = 480  # limit of a whole image's longer side, px
+LEAST = 10  # limit of a box's shorter side in its image, px
 MIN_VISIBLE = 0.5  # smallest visible share of a box, if the data set states it
 MAX_CROPS = 30  # largest number of crops of an object
 MAX_OBJECTS = 300  # largest number of objects of a video, or of an archive of cut-outs
@@ -155,8 +155,7 @@ def write_crops(
 
 
 def most_seen(things: Iterable[Thing]) -> list[Thing]:
-    """Return the objects that are seen at least twice; of each video at most `MAX_OBJECTS`, the most seen
-    ones."""
+    """Return the objects that are seen at least twice; of a video at most `MAX_OBJECTS`, the most seen."""
     groups: dict[str, list[Thing]] = defaultdict(list)
     for thing in things:
         if len(thing.views) > 1:
@@ -177,8 +176,7 @@ def spread(views: list[View], most: int = MAX_CROPS) -> list[View]:
 
 
 def cut_out(image: Image, box: Box | None) -> tuple[Image, Box, bool] | None:
-    """Cut the box out of an image; return the crop, the box in it, and whether the box touches the image's
-    edge.
+    """Cut the box out of an image; return the crop, the box in it, and whether the box touches an edge.
 
     The crop has some surroundings and is scaled down if it is large. Returns None if too little of the box is
     in the image.
@@ -258,7 +256,7 @@ class Archive:
         self._tar = None
 
 
-# Readers
+# Readers of sources: each has the objects of a source and yields its images.
 
 
 @dataclass
@@ -317,8 +315,10 @@ class Mot:
 
 
 def _mot_row(line: str) -> tuple[int, int, float, float, float, float, bool, int, float]:
-    """Parse a line: frame, target, x, y, w, h in px from 1, whether it counts, class (1: pedestrian), visible
-    share."""
+    """Parse a line of MOTChallenge.
+
+    Returns frame, target, x, y, w, h in px from 1, whether it counts, class (1: pedestrian), visible share.
+    """
     v = [float(word) for word in line.split(",")] + [1.0, 1.0, 1.0]
     return int(v[0]), int(v[1]), v[2], v[3], v[4], v[5], v[6] > 0, int(v[7]), v[8]
 
@@ -479,8 +479,7 @@ class CutOuts:
             yield name, composed(sprite, self._backdrop(sprite.shape[:2], rng), rng)
 
     def _placed(self, name: str) -> tuple[Image, Box, np.random.Generator]:
-        """Return the cut-out placed in an image uint8 [h, w, 4], its box, and the generator for further
-        draws."""
+        """Return the cut-out placed in an image uint8 [h, w, 4], its box, and the random generator."""
         rng = np.random.default_rng(zlib.crc32(name.encode()))
         sides = self.sprites[name.rpartition("#")[0]]
         sprite = sides[rng.integers(len(sides))]
@@ -520,7 +519,7 @@ def composed(sprite: Image, backdrop: Image, rng: np.random.Generator) -> Image:
     return np.asarray(np.clip(image + rng.normal(0, rng.uniform(0, 5), image.shape), 0, 255), np.uint8)
 
 
-# The list of sources
+# The list of sources in sources.csv.
 
 
 @dataclass(frozen=True)
@@ -545,8 +544,7 @@ class Source:
 
 
 def read_sources(path: Path = SOURCES) -> list[Source]:
-    """Read the list of sources. Raises InputError if a row is invalid or names a data set for judging
-    trackers."""
+    """Read the list of sources. Raises InputError if a row is invalid or names a reserved data set."""
     names = [one.name for one in fields(Source)]
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
@@ -582,10 +580,9 @@ def write(
     material: Path | None,
     progress: Callable[[int], object] = lambda count: None,
 ) -> tuple[int, int]:
-    """Write a source's archives; return the numbers of objects and crops, for whole images 0 and their
-    number.
+    """Write a source's archives; return the numbers of objects and of images.
 
-    Raises InputError if the source's files are missing.
+    Whole images count no objects. Raises InputError if the source's files are missing.
     """
     with ExitStack() as stack:
         if source.repository:

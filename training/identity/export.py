@@ -35,8 +35,7 @@ class _FromBytes(nn.Module):
 
 
 def export(run: Path, out: Path, licence: str) -> int:
-    """Write the weights of the folder ``run`` to ``out``, stored as float16; return the graph's size in
-    bytes.
+    """Write the weights of the folder ``run`` to ``out``, as float16; return the graph's size in bytes.
 
     Raises InputError if the run has no weights.
     """

@@ -1,5 +1,4 @@
-"""Measures how well vectors of crops separate right boxes from wrong ones, with one threshold for all
-footage."""
+"""Measures how well vectors of crops separate right boxes from wrong ones, with one threshold for all."""
 
 from __future__ import annotations
 
@@ -74,10 +73,9 @@ def area_under_curve(right: NDArray[np.float64], wrong: NDArray[np.float64]) -> 
 
 
 def share_found(right: NDArray[np.float64], wrong: NDArray[np.float64], false_alarms: float) -> float:
-    """Return the share of wrong values below the threshold that refuses the share ``false_alarms`` of right
-    values.
+    """Return the share of wrong values below a threshold; NaN if there are no right or no wrong values.
 
-    NaN if either is empty.
+    The threshold refuses the share ``false_alarms`` of the right values.
     """
     if not len(right) or not len(wrong):
         return float("nan")

@@ -1,5 +1,4 @@
-"""The identity network: turns a crop of a target's box into a vector; vectors of one individual are
-similar."""
+"""The identity network turns a crop of a target's box into a vector; an individual's are similar."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 
 SIDE = 96  # px; crops are squeezed to a square, because vehicles are wide and people tall
 SIZE = 128  # number of elements of a vector
-MEAN, DEVIATION = 127.5, 64.0  # of pixels 0..255, for normalisation
+MEAN, DEVIATION = 127.5, 64.0  # mean and deviation by which pixels 0..255 are normalised
 # Input of a teacher: height and width in px, and mean and deviation of RGB values 0..1 as for ImageNet.
 TEACHER_SIZE = (256, 128)
 TEACHER_MEAN, TEACHER_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -40,8 +39,7 @@ class _Residual(nn.Module):
 
 
 class IdentityNetwork(nn.Module):
-    """Describes crops by plain 3 x 3 convolutions, which take a twelfth of the time of depthwise ones on a
-    CPU."""
+    """Describes crops by plain 3 x 3 convolutions: on a CPU they take a twelfth of depthwise ones' time."""
 
     def __init__(self, width: int = 16) -> None:
         """``width``: channels of the first convolution; the shipped network has 16."""
@@ -66,7 +64,7 @@ class IdentityNetwork(nn.Module):
         """
         for name, own in self.state_dict().items():
             given = weights[name]
-            if own.dim() == 4:  # [outputs, inputs, height, width]
+            if own.dim() == 4:  # a convolution: [outputs, inputs, height, width]
                 own[: len(given), given.shape[1] :] = 0
                 own[: len(given), : given.shape[1]] = given
             elif own.dim() == 2:  # the head, whose inputs are means and then maxima

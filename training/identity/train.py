@@ -99,8 +99,7 @@ class Material:
 
 
 class Heads(nn.Module):
-    """Parameters used in training only: the map to the teacher's vectors, the pairs' scale, the objects'
-    centres."""
+    """Parameters for training only: map to the teacher's vectors, the pairs' scale, the objects' centres."""
 
     def __init__(self, objects: int, teacher_size: int) -> None:
         super().__init__()
@@ -113,8 +112,8 @@ class Heads(nn.Module):
 def pair_loss(vectors: Tensor, objects: Tensor, groups: Tensor, heads: Heads) -> Tensor:
     """Return the logistic loss of all pairs of a batch.
 
-    ``vectors`` [n,SIZE]. ``objects`` [n]: number of the object in each crop; below 0, no other crop shows the
-    same. ``groups`` [n]: number of the footage.
+    ``vectors`` [n,SIZE]. ``objects`` [n]: number of the object in each crop; a number below 0 marks a crop
+    that shows no other crop's object. ``groups`` [n]: number of the footage.
     """
     logits = heads.pair_scale.exp() * vectors @ vectors.T + heads.pair_offset
     same = (objects[:, None] == objects[None]) & (objects[:, None] >= 0)
@@ -133,8 +132,10 @@ def pair_loss(vectors: Tensor, objects: Tensor, groups: Tensor, heads: Heads) ->
 
 
 def class_loss(vectors: Tensor, objects: Tensor, heads: Heads) -> Tensor:
-    """Return the softmax loss over all objects, with a margin; crops without an object (below 0) do not
-    count."""
+    """Return the softmax loss over all objects, with a margin.
+
+    ``vectors`` [n,SIZE]. ``objects`` [n]: number of the object in each crop; crops with -1 do not count.
+    """
     cosines = vectors @ F.normalize(heads.centres, dim=1).T
     margins = MARGIN * F.one_hot(objects.clamp(min=0), cosines.shape[1])
     return F.cross_entropy(SCALE * (cosines - margins), objects, ignore_index=-1)
@@ -154,11 +155,10 @@ def teacher_vectors(teacher: nn.Module, crops: Tensor) -> Tensor:
 def batch(
     material: Material, rows: Tensor, objects: Tensor, random: torch.Generator
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Make the crops of a batch, in random order: views of the pictures ``rows``, parts of some, and random
-    boxes.
+    """Make the crops of a batch, in random order: views of pictures, parts of some, and random boxes.
 
-    Returns crops [n,3,VIEW_PX,VIEW_PX], 0..255; the number of the object in each, -1 if no other crop shows
-    the same; and the number of its footage.
+    ``rows``, ``objects``: of the pictures. Returns crops [n,3,VIEW_PX,VIEW_PX], 0..255; the number of the
+    object in each, -1 if no other crop shows the same; and the number of its footage.
     """
     device, few = rows.device, len(rows) // 6
     boxes, pixels = material.boxes[rows], material.pixels[rows]
@@ -182,8 +182,7 @@ def batch(
 
 
 def train(options: Options, resume: bool = False) -> dict[str, Any]:
-    """Train, or continue from the last checkpoint; return the final report. Raises InputError without
-    data."""
+    """Train, or continue from the last checkpoint; return the report. Raises InputError without data."""
     device = options.device
     torch.manual_seed(options.seed)
     if device == "cuda":

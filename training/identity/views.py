@@ -35,8 +35,10 @@ def parts(boxes: Tensor, random: torch.Generator) -> Tensor:
 
 
 def anywhere(count: int, like: Tensor, random: torch.Generator) -> Tensor:
-    """Return random boxes [count,4] as shares of whole images: 0.04 to 0.6 of the side, aspect ratios up to
-    3."""
+    """Return random boxes [count,4] as shares of whole images.
+
+    Their size is 0.04 to 0.6 of the image's, their aspect ratio up to 3 times the image's.
+    """
     size = torch.exp(-3.2 + 2.7 * _uniform(count, like, random))
     ratio = torch.exp(1.1 * (_uniform(count, like, random) - 0.5))
     extent = torch.stack([(size * ratio).clamp(max=0.9), (size / ratio).clamp(max=0.9)], 1)
@@ -65,8 +67,7 @@ def cropped(pixels: Tensor, boxes: Tensor, height: int, width: int) -> Tensor:
 
 
 def changed(crops: Tensor, random: torch.Generator) -> Tensor:
-    """Change light, colour and sharpness of crops [n,3,h,w], 0..255, and cover some; half of them are
-    mirrored."""
+    """Change light, colour and sharpness of crops [n,3,h,w], 0..255; cover some and mirror half of them."""
     n = len(crops)
     flip = _uniform(n, crops, random) < 0.5
     out = torch.where(flip[:, None, None, None], crops.flip(3), crops)

@@ -36,8 +36,7 @@ KINDS = (
 )  # kinds of remarks on tracks
 LEFT_OUT = KINDS[3:]
 Remarks = Mapping[tuple[str, int], str]
-"""A remark, one of `KINDS`, for each checked track; the key is the clip's name and the track's number from
-1."""
+"""The remark, one of `KINDS`, on each checked track, by the clip's name and the track's number from 1."""
 
 EPOCH = (1980, 1, 1, 0, 0, 0)  # date of all members of an archive, so that equal labels give an equal file
 

@@ -21,13 +21,12 @@ from training.material import FOOTAGE_WIDTH
 
 MIN_AREA = 40  # smallest area of a mask in the clip, px
 CRF = 24
-RATE = FPS / EVERY  # nominal frames per second; frames whose mask did not fit are left out
+RATE = FPS / EVERY  # nominal frames per second: frames whose mask did not fit are missing
 MADE_BY = "python -m training label (FEAR-XS, NanoTrack V3, MobileSAM), not by hand"
 
 
 def clip_size(width: int, height: int) -> tuple[int, int]:
-    """Return width and height, px, of the clip for frames of this size. Both are even, as the video
-    requires."""
+    """Return width and height, px, of the clip for frames of this size; both are even for the video."""
     scale = min(1.0, FOOTAGE_WIDTH / width)
     return int(width * scale) // 2 * 2, int(height * scale) // 2 * 2
 
@@ -56,8 +55,7 @@ def describe(
     masks: NDArray[np.bool_],
     figures: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
-    """Return the content of meta.json: origin of the frames, sizes of the targets, and figures of the
-    checks."""
+    """Return the content of meta.json: origin of the frames, sizes of the targets, figures of the checks."""
     tracks, frames, height, width = masks.shape
     sizes = [float(np.sqrt(mask.sum())) for track in masks for mask in track]
     return {

@@ -1,5 +1,4 @@
-"""Opens two trackers of other projects, FEAR-XS and NanoTrack V3, which must agree on an object's
-position."""
+"""Opens two trackers of other projects, FEAR-XS and NanoTrack V3, whose boxes are compared."""
 
 from __future__ import annotations
 

@@ -22,22 +22,23 @@ from training.labelling.segmenter import Frame, Mask, Outline, Segmenter
 from training.labelling.surroundings import MIN_SPEED, apartness, is_compact, pace_of
 
 MOTION, GRID = "motion", "click"  # kinds of proposals, as in meta.json
-MOTION_CLICKS, APART = 14, 14  # number of clicks; distance between them, px of the reduced image
+MOTION_CLICKS, APART = 14, 14  # number of clicks; smallest distance between clicks, px of the reduced image
 COLUMNS, ROWS = 7, 5  # numbers of columns and rows of the grid
-CHANGES = 8.0  # grey levels, mean over 31 px, within a third of the segment; the grid clicks above it
-LEAST, MOST = 10.0, 300.0  # limits of sqrt(box area), px: smaller has no outline, larger gives parts
+CHANGES = 8.0  # smallest change at a grid point in a third of the segment, grey levels
+LEAST, MOST = 10.0, 300.0  # limits of a box's size, px: smaller has no outline, larger gives parts
 MAX_OF_FRAME, MAX_OF_CLICK = 0.4, 0.25  # largest share of the frame: of a target's box, of a clicked mask
-FILLS = 0.25  # smallest share of its box that a mask fills; less is scattered pixels
-CANDIDATES, OBJECTS = 18, 6  # largest numbers of masks checked for stability, and of objects followed
-SURE, STABLE = 0.8, 0.75  # smallest quality; smallest overlap of a mask with the mask of its own box
+FILLS = 0.25  # smallest share of its box that a mask fills; others are scattered pixels
+CANDIDATES, OBJECTS = 18, 6  # largest numbers of masks to check for stability, and of objects to follow
+SURE, STABLE = 0.8, 0.75  # smallest quality of a mask; smallest overlap with the mask of its box
 
 
 @dataclass(frozen=True)
 class Proposal:
     """An object of the first frame.
 
-    ``kind``: `MOTION` or `GRID`. ``apart``: how much its surroundings move differently, as a share of its own
-    motion. ``pace``: its motion in the picture, in its sizes per frame.
+    ``kind``: `MOTION` or `GRID`. ``apart``: difference between the motions of the object and of its
+    surroundings, as a share of the object's motion. ``pace``: its motion per frame in the picture, as a
+    multiple of its size.
     """
 
     mask: Mask
@@ -57,7 +58,7 @@ def propose(segmenter: Segmenter, frames: Sequence[Frame], grid: bool = False) -
         (outline.mask, bounds(outline.mask), clicks[index][2])
         for index, outline in segmenter.click(first, [(x, y) for x, y, _ in clicks], _is_object)
     ]
-    # Only now are objects left out that are too large: until here they prevented proposals of their parts.
+    # Objects that are too large are left out only now: before, they prevented proposals of their parts.
     found = [one for one in found if _is_target(one[1], first)][:CANDIDATES]
     own, ego, *_ = own_motion(first, frames[2])
     kept: list[Proposal] = []

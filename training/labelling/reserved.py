@@ -39,8 +39,7 @@ RESERVED = {
     "PETS": r"pets-?(20)?09(-?s2)?(-?l1)?|vtest",
     "TownCentre": r"town-?cent(re|er)(x?vid)?",
 }
-"""Reserved data sets, each with a pattern of its names: lower case, "-" for anything but letters and
-digits."""
+"""By reserved data set the pattern of its names, in lower case with "-" between words."""
 
 _PATTERNS = {
     name: re.compile(rf"(?:^|-)(?:{pattern})(?:-|$)", re.ASCII) for name, pattern in RESERVED.items()

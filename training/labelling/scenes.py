@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 from efftam_ros.core.errors import InputError
 from training.labelling.segmenter import Frame
 
-FPS = 15  # frames per second that are followed, about
+FPS = 15  # approximate number of frames per second that are followed
 SIDE = 800  # longest side of a frame, px; MobileSAM's input has 1024
-SECONDS = 30  # length that is read of a video: more shows the same scene again
-LENGTH = 48  # frames of a segment, 3 s: in longer ones most trackers lose the object
-MIN_LENGTH = 18  # frames; gives six labels, one in every third frame
-STAYS = 12  # frames for which a moving place must stay in the picture to be clicked at
-PLACE = 480  # width at which motion is measured, px
-CUT = 12.0  # mean change in grey levels at which a cut begins a new scene; it must also be ...
-CUT_RATIO = 4.0  # ... this many times the change of the frames around it
-STANDING = 0.03  # mean change in grey levels below which nothing moves; cars seen from the air: 0.05
-MOVES = 4.0  # score of a place (`motion`) from which it moves on its own
+SECONDS = 30  # seconds that are read of a video: more would show the same scene again
+LENGTH = 48  # frames of a segment, 3 s: in longer segments most trackers lose the object
+MIN_LENGTH = 18  # smallest number of frames of a segment; gives six labels, every third frame
+STAYS = 12  # a place is clicked at only if it stays in the picture for this many frames
+PLACE = 480  # px; frames are reduced to this width to measure motion
+CUT = 12.0  # grey levels; at a cut the picture changes by more than this on average, and ...
+CUT_RATIO = 4.0  # ... by more than this many times the change of the frames around the cut
+STANDING = 0.03  # mean change, grey levels, of a scene in which nothing moves; cars from the air: 0.05
+MOVES = 4.0  # `motion` above this marks a place that moves on its own
 
 
 @dataclass(frozen=True)
@@ -120,15 +120,15 @@ def _change(frames: Sequence[Frame]) -> NDArray[np.float64]:
 
 
 def motion(first: Frame, second: Frame) -> tuple[NDArray[np.float32], float]:
-    """Score each place by its own motion and its structure: returns the scores [h, w] and their scale to
-    frame px.
+    """Score each place by its own motion and its structure.
 
-    Own motion differs from the camera's. Structure makes a place suitable for a click. The score is 0 where
-    the place soon leaves the picture. ``second``: two frames after ``first``.
+    Returns the scores [h, w] and their scale to the frame's px. Own motion differs from the camera's.
+    Structure makes a place suitable for a click. The score is 0 where the place soon leaves the picture.
+    ``second``: two frames after ``first``.
     """
     own, ego, grey, scale = own_motion(first, second)
     speed = np.linalg.norm(own, axis=2)
-    # px; smaller differences are parallax and errors of the optical flow.
+    # Smaller differences (px) are parallax and errors of the optical flow.
     speed[speed < 0.8 + 0.15 * np.linalg.norm(ego, axis=2)] = 0
     edges = np.hypot(cv2.Sobel(grey, cv2.CV_32F, 1, 0), cv2.Sobel(grey, cv2.CV_32F, 0, 1)) / 4
     score = np.minimum(speed, 6) * np.minimum(edges, 30)  # faster motion than 6 px counts as 6

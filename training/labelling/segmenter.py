@@ -26,7 +26,8 @@ Frame = NDArray[np.uint8]
 Mask = NDArray[np.bool_]
 """A mask, bool [H, W]."""
 
-MEAN, STD = np.array([123.675, 116.28, 103.53]), np.array([58.395, 57.12, 57.375])  # of RGB values 0..255
+# Mean and standard deviation by which RGB values 0..255 are normalised.
+MEAN, STD = np.array([123.675, 116.28, 103.53]), np.array([58.395, 57.12, 57.375])
 SIDE = 1024  # side of the encoder's input, px
 TILES = 3  # windows along each side of an image
 WINDOW = 2.2  # side of a window, target sizes: smaller cuts off surroundings, larger shrinks the target
@@ -126,8 +127,7 @@ class MobileSam:
     def _decode(
         self, features: NDArray[np.float32], points: NDArray[np.floating[Any]], kinds: Sequence[float]
     ) -> tuple[NDArray[np.float32], float]:
-        """Return logits [SIDE, SIDE] and quality 0..1 for a prompt of points [n, 2], px of the encoded
-        image."""
+        """Return logits [SIDE, SIDE] and quality 0..1 for points [n, 2], px of the encoded image."""
         inputs = {
             "image_embeddings": features,
             "point_coords": points[None].astype(np.float32),

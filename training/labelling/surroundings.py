@@ -17,14 +17,15 @@ from numpy.typing import NDArray
 from efftam_ros.core.geometry import Box
 from training.labelling.segmenter import Frame, Mask
 
-LONGEST = 4.0  # length divided by width; longer masks are edges or strips; objects had up to 3.3
-LARGEST = 0.9  # smallest share of a mask in its largest piece; less is partly hidden
-GAP, BAND, MIN_BAND = 4, 0.3, 4  # from mask to ring, px; width of the ring, sizes and least px
-MIN_SPEED = 0.8  # own motion over two frames, px; slower masks are only uncovered by moving objects
-APART = 0.125  # if the ring's motion differs by a smaller share of the mask's, both move together
-VIEW, VIEW_SIZES = 64, 2.2  # side of the compared views, px and target sizes
-VIEW_GAP, VIEW_BAND = 3, 11  # distances from the mask to the ring's inner and outer edge in a view, px
-ALIKE, TEXTURE = 0.65, 12.0  # correlation of alike rings; smallest contrast, grey levels, for a comparison
+LONGEST = 4.0  # largest ratio of length to width; longer masks are edges or strips (objects: up to 3.3)
+LARGEST = 0.9  # smallest share of a mask in its largest piece; other masks are partly hidden
+# The ring around a mask: its distance from the mask, px; its width, mask sizes; its smallest width, px.
+GAP, BAND, MIN_BAND = 4, 0.3, 4
+MIN_SPEED = 0.8  # smallest own motion over two frames, px; less is uncovered background
+APART = 0.125  # ring and mask move together if their motions differ by a smaller share
+VIEW, VIEW_SIZES = 64, 2.2  # side of the views that are compared, in px and in target sizes
+VIEW_GAP, VIEW_BAND = 3, 11  # in views: distances from the mask to the ring's inner and outer edge, px
+ALIKE, TEXTURE = 0.65, 12.0  # smallest correlation of similar rings; smallest contrast for it, grey levels
 MIN_RING = 80  # smallest area of a ring in a view, px
 
 
@@ -39,10 +40,9 @@ def is_compact(mask: Mask) -> bool:
 
 
 def apartness(own: NDArray[np.float32], mask: Mask) -> tuple[float, float]:
-    """Return how much the surroundings move differently, as a share of the mask's motion, and that motion,
-    px.
+    """Return how differently a mask and the ring around it move, and the mask's motion in px.
 
-    The surroundings are a ring around the mask.
+    The difference of the motions is given as a share of the mask's motion.
 
     Args:
         own: Motion without the camera's, px, [h, w, 2].

@@ -23,24 +23,27 @@ from training.labelling.proposals import SURE, Proposal, bounds
 from training.labelling.segmenter import Frame, Mask, Segmenter
 from training.labelling.surroundings import goes_along, ring_likeness
 
-EVERY, DENSE = 3, 2  # frames between labels: five labels per second; DENSE in short tracks
+EVERY, DENSE = 3, 2  # frames from one label to the next (five labels per second); in short tracks
 AGREE = 0.5  # smallest overlap of both trackers' boxes, and of forward and backward boxes
 SCORE = 0.45  # smallest score of a tracker
-CYCLE = 0.6  # smallest overlap with the first box after the way back, and median of both ways
-SHORTER = 0.6  # share of the frames that is tried when all frames can't be followed back
-WAY = 0.3  # smallest motion, target sizes, or smallest logarithm of the change of size
-CLEARLY_LESS = 0.8  # with less than this share of `WAY` forward, the target is not followed back
+CYCLE = 0.6  # smallest IoU of the first boxes of both ways; smallest median IoU of both ways
+SHORTER = 0.6  # share of the frames that is tried next if not all can be followed back
+WAY = 0.3  # smallest motion of a target in its sizes, or logarithm of its change of size
+CLEARLY_LESS = 0.8  # targets that move forward by less than this share of `WAY` are skipped
 FIT = 0.6  # smallest overlap of a mask's box with the box from which the mask was made
 AREA = 2.0  # largest factor between a mask's area and the running mean
 LIKE = 0.45  # smallest likeness of a mask's colours to those in the first frame, 0..1
 LABELS, KEPT = 6, 0.6  # smallest number of labels of a track; smallest share of tried labels that fit
-SAME = 0.5  # two tracks are one if their masks share this much of the smaller one (median)
+SAME = 0.5  # two tracks are one if they share this much of the smaller masks (median)
 TOGETHER = 0.8  # smallest share of frames that tracks of one clip have in common
 
 
 @dataclass(frozen=True)
 class Track:
-    """Masks of an object by frame of the segment, and the figures of its proposal and checks."""
+    """Masks of one object.
+
+    ``masks``: by index of the segment's frame. ``figures``: values of its proposal and of the checks.
+    """
 
     masks: dict[int, Mask]
     figures: dict[str, float | str]
@@ -185,8 +188,7 @@ def _forward(
 
 
 def _backward(followers: tuple[Follower, Follower], frames: Sequence[Frame], box: Box) -> list[Box]:
-    """Follow a box from the last frame back; return the mean of both trackers' boxes, in the order of the
-    frames."""
+    """Follow a box from the last frame back; return the mean boxes of both trackers by frame."""
     for follower in followers:
         follower.start(frames[-1], box)
     found = [box]

@@ -28,7 +28,7 @@ BEFORE_S, AFTER_S = 1.4, 1.4  # visible time before the disappearance and after 
 HIDDEN_S = (0.5, 1.0, 2.0, 3.0)  # possible times without the target, for turn and occluder
 GAPS_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 TURN_S = 0.4  # time in which the camera turns away or back
-TURN_SHARE, OTHER_SHARE = 0.5, 0.8  # width of the camera's image in a turn, and otherwise; frame widths
+TURN_SHARE, OTHER_SHARE = 0.5, 0.8  # width of the virtual camera in a turn and otherwise, in frame widths
 MAX_SHARE = 0.45  # largest target for a turn, as a share of the virtual camera's image
 CLIPS_PER_SCENE = 4
 MAX_PER_CLIP = 6
@@ -75,8 +75,7 @@ class Case:
 
 
 def make_cases(clips: Sequence[Footage], repeats: int = 1) -> list[Case]:
-    """Return the cases of these clips, the same in each run; in each half of the footage they are numbered
-    from 0.
+    """Return the cases of these clips, the same in each run, numbered from 0 in each half of the footage.
 
     ``repeats``: how often each case is used. Repetitions have the same number, but another camera path, start
     and length.
@@ -167,8 +166,7 @@ class Film:
     """The images of a case. Iterating yields (BGR image, stamp in ns) in order."""
 
     def __init__(self, case: Case, texture: Picture) -> None:
-        """``texture``: image for the occluder. It must be from another clip, because the same clip shows the
-        target."""
+        """``texture``: image for the occluder, from another clip, because this clip shows the target."""
         self.case = case
         clip = case.footage
         self._frames = clip.pictures(case.order)
@@ -333,8 +331,8 @@ class Film:
         return Truth(shown, outline, share)
 
     def _uncovered(self, index: int, outline: Box, inside: Box) -> tuple[Box | None, float]:
-        """Return the box of the part of the target that an occluder leaves visible, and the part's share of
-        the area.
+        """Return the box of the part of the target that an occluder leaves visible, and its share of the
+        area.
 
         The box is None if nothing is visible.
         """

@@ -18,7 +18,7 @@ from efftam_workshop.eval.sequences import read_own
 
 HALVES = ("choosing", "reporting")
 SLOWEST_FPS = 10.0  # slower clips are played at this rate, so their targets are faster than in reality
-THINNED_FPS = 20.0  # of clips with at least this rate every second frame is used
+THINNED_FPS = 20.0  # of clips with at least this rate only every second frame is used
 MIN_FRAMES = 12
 
 
@@ -68,13 +68,12 @@ class Footage:
 
 
 def scene_of(name: str) -> str:
-    """Return the scene of a clip: ``scene_2`` and ``scene_3`` show ``scene``, with one camera and
-    background."""
+    """Return the scene of a clip: ``scene_2`` and ``scene_3`` show ``scene``, with one background."""
     return re.sub(r"_\d+$", "", name)
 
 
 def half_of(scene: str) -> str:
-    """Return the half to which a scene belongs, by a hash of its name, so that nobody selects it."""
+    """Return the half to which a scene belongs, by a hash of its name, so that the choice is not biased."""
     return HALVES[hashlib.sha256(scene.encode()).digest()[0] % 2]
 
 

@@ -22,8 +22,7 @@ MODULES = tuple(name for name in NEEDED if name != "prompt_encoder")
 PYTHON_CALL_US = 1.0
 """Time that Python adds to each call of the CUDA driver. A simulation adds it too, so it is subtracted."""
 LARGE_COPY_BYTES = 100_000
-"""Copies of at least this size count for the rate of copies; smaller ones count as
-`DeviceCosts.kernel_us`."""
+"""From this size on a copy counts for the rate of copies; smaller ones count as kernels."""
 
 
 @dataclass(frozen=True)
@@ -138,8 +137,7 @@ def _median_us(ns: Sequence[int]) -> float | None:
 
 
 def _starts(frames: Sequence[TimedFrame]) -> list[int]:
-    """Return the times from launching a graph until the GPU began it, ns, for launches while the GPU was
-    idle."""
+    """Return the times from launching a graph until the idle GPU began it, ns."""
     found = []
     for one in frames:
         for launch in one.host:

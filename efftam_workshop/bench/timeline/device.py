@@ -18,15 +18,14 @@ from efftam_workshop.bench.timeline.spans import Span
 
 INSTALL_CUPTI = "pip install cupti-python of the driver's major version"
 BUFFER_BYTES = 64 << 20
-"""Size of CUPTI's buffer: large enough that records are delivered at the flush and not in the middle of a
-frame."""
+"""Size of CUPTI's buffer: so large that it is delivered at the flush, not within a frame."""
 KINDS = ("CONCURRENT_KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE", "DRIVER")
 COPY_KINDS = {1: "copy in", 2: "copy out", 8: "copy"}
 """Names of copies by the numbers of CUpti_ActivityMemcpyKind."""
 DRIVER_DOMAIN = 1
 """CUPTI_CB_DOMAIN_DRIVER_API of the enumeration CUpti_CallbackDomain."""
 MAX_NESTED = 3
-"""Most launches of a back end that contain one another: a section launches a graph, for example."""
+"""Largest number of launches that contain one another: a section, for example, launches a graph."""
 READINGS = 20
 """Both clocks are read this many times; the pair read within the shortest time counts."""
 
@@ -34,9 +33,12 @@ READINGS = 20
 class Recorded(NamedTuple):
     """What the GPU and the CUDA driver did in a run.
 
-    Attributes: clock: How the times were measured. device: Spans in which the GPU worked. calls: Calls of the
-        CUDA driver by all libraries, in the thread that processes frames; empty without CUPTI. bytes_copied:
-        Bytes by span, for the spans of ``device`` that are copies.
+    Attributes:
+        clock: How the times were measured.
+        device: Spans in which the GPU worked.
+        calls: Calls of the CUDA driver by all libraries, in the thread that processes frames; empty without
+            CUPTI.
+        bytes_copied: Bytes by span, for the spans of ``device`` that are copies.
     """
 
     clock: str
@@ -92,8 +94,7 @@ def device_clock(is_gpu: bool) -> DeviceClock | None:
 
 
 def mapped(pairs: Sequence[tuple[float, int]]) -> Callable[[float], int]:
-    """Return the function from another clock's time to the host's clock, ns: a straight line through two
-    readings.
+    """Return the function from another clock's time to the host's time, ns: a line through two readings.
 
     ``pairs``: readings (other clock's time, host's time in ns); only the first and the last are used.
     """
@@ -106,8 +107,7 @@ class CuptiClock:
     """Records graphs, kernels, copies, and the driver calls of all libraries as CUPTI activity records."""
 
     def __init__(self, cupti: Any) -> None:
-        """Enable CUPTI's records. ``cupti``: the module cupti.cupti. Raises cuptiError if CUPTI can't
-        record."""
+        """Enable CUPTI's records. ``cupti``: module cupti.cupti. Raises cuptiError if it can't record."""
         self._cupti = cupti
         self._kinds = {name: int(getattr(cupti.ActivityKind, name)) for name in KINDS}
         self._records: list[_Record] = []
@@ -163,8 +163,7 @@ class CuptiClock:
             self._records.append(_Record(kind, name, *times, track, int(one.correlation_id), nbytes))
 
     def _calls(self, records: Sequence[_Record], host_time: Callable[[float], int]) -> list[tuple[Span, int]]:
-        """Return the driver calls of the frames' thread as spans on the host's clock, each with its
-        correlation id.
+        """Return the driver calls of the frames' thread: spans on the host's clock, and correlation ids.
 
         CUPTI numbers threads differently from Python, so the frames' thread is the one with the most calls.
         """

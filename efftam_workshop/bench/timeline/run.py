@@ -30,7 +30,7 @@ ON_THE_HOST = "the host's clock"
 SHOWN_NS = 10_000
 """Spans shorter than this are in the trace, but not in the table."""
 UNRECORDED = 30
-"""Number of frames after the warm-up whose calls are not recorded; comparison shows what recording costs."""
+"""Number of frames after the warm-up whose calls are not recorded; their time shows what recording costs."""
 TRACED = 10
 """Number of frames in the trace: the frame that the table shows, and those before it."""
 
@@ -56,8 +56,7 @@ class Timeline:
         return order[(len(order) - 1) // 2]
 
     def report(self) -> dict[str, Any]:
-        """Return the report for --json, times in ms. ``gaps_ms``: time without computation of the network, by
-        cause."""
+        """Return the report for --json, times in ms; ``gaps_ms``: by cause, time without the network."""
         spent = [one.spent() for one in self.frames]
         computed = [one.computed() for one in self.frames]
         whole = [one.frame.ns for one in self.frames]
@@ -104,8 +103,7 @@ class Timeline:
         ]
 
     def sums(self) -> tuple[list[str], list[list[Cell]]]:
-        """Return headers and rows of a table: the shown frame's time by cause, and the medians over all
-        frames."""
+        """Return headers and rows of a table: time by cause in the shown frame, and medians of all frames."""
         one = self.frames[self.shown]
         spent, every, whole = one.spent(), self.report(), one.frame.ns
         rows: list[list[Cell]] = [
@@ -135,8 +133,7 @@ class Timeline:
 def record(
     pipeline: Pipeline, config: TrackerConfig, frames: Frames, count: int, clock: DeviceClock | None
 ) -> Timeline:
-    """Process the warm-up, `UNRECORDED` frames, and then ``count`` recorded frames, one directly after
-    another.
+    """Process the warm-up, `UNRECORDED` frames and ``count`` recorded frames, without pauses.
 
     ``clock``: made before the pipeline was opened; None if the network computes on the CPU. The pipeline
     keeps its wrapped methods, so it is of no further use. Raises InputError if ``frames`` ends before the

@@ -46,7 +46,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
-        """In order of their ends: a call precedes the call that contains it."""
+        """Spans in the order of their ends, so that a call precedes the call that contains it."""
         self.is_on = False
 
     def __call__(self, cause: str, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -83,8 +83,7 @@ class Stopwatch:
 
 
 def nested(spans: Iterable[Span]) -> list[tuple[int, Span]]:
-    """Return the spans of one track ordered by start, each with its depth: the number of spans that contain
-    it.
+    """Return the spans of one track ordered by start, each with the number of spans that contain it.
 
     A span that ends after the span that contains it is shortened to that end. Such spans arise because the
     times of two clocks differ slightly.
@@ -167,8 +166,7 @@ class TimedFrame(NamedTuple):
         return {cause: ns for cause, ns in found.items() if ns or cause == NETWORK}
 
     def computed(self) -> dict[str, int]:
-        """Return the time of each computation of the network, ns, by name. Simultaneous ones count
-        separately."""
+        """Return the time of each computation of the network by name, ns; simultaneous ones all count."""
         found: Counter[str] = Counter()
         for span in self.network:
             found[span.name] += span.ns

@@ -50,8 +50,7 @@ def load_graphs(bundle: Bundle) -> dict[str, onnx.ModelProto]:
 
 
 def plain_graph(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy of ``model`` in FP32, from which a conversion starts and with which its result is
-    compared.
+    """Return an FP32 copy of ``model``, which is converted and with which the result is compared.
 
     TensorRT's parser accepts the copy (`trt_ready`). Weights stored as FP16 with a Cast become FP32 weights.
     Casts from FP32 to FP32 are removed.
@@ -83,11 +82,10 @@ def plain_graph(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def in_groups(plain: onnx.ModelProto, form: str) -> onnx.ModelProto:
-    """Divide attentions with one wide head into `GROUPS` heads, so that TensorRT fuses them and stores no
-    scores.
+    """Divide attentions with one wide head into `GROUPS` heads, which TensorRT can fuse.
 
-    All heads have the same keys and values; each has a part of the queries. The result is the same. Forms
-    other than `FORM` are returned unchanged.
+    Fused attentions store no scores. All heads have the same keys and values; each has a part of the queries.
+    The result is the same. Forms other than `FORM` are returned unchanged.
     """
     if form != FORM:
         return plain
@@ -168,8 +166,8 @@ class _PrecisionAssignment:
         self._model = onnx.shape_inference.infer_shapes(model, strict_mode=True)
         graph, found = self._model.graph, attentions(model)
         self._kept = float32_nodes(self._model).union(*(float32_parts(one, form) for one in found))
-        # Sums in FP32 get factors rounded to FP16: kernels fuse this form, and TF32 would not change the
-        # product.
+        # Products that sum in FP32 get factors rounded to FP16: kernels fuse this form, and TF32 would not
+        # change them.
         self._narrowed = {one.value if form == "fused_fp32" else one.score for one in found}
         self._fused = self._narrowed if form == "fused_fp32" else set()
         self._weights = {tensor.name: tensor for tensor in graph.initializer}
@@ -215,8 +213,7 @@ class _PrecisionAssignment:
         return self._model
 
     def _as(self, name: str, to: int) -> str:
-        """Return the name of the tensor ``name`` in the type ``to``. The first call adds a Cast or a
-        converted weight."""
+        """Return the name of tensor ``name`` in the type ``to``; the first call adds a Cast or a weight."""
         if name in self._weights:
             return self._weight(name, to)
         if self._types[name] == to:

@@ -35,8 +35,7 @@ FLOAT_BORN = frozenset({"ConstantOfShape"})
 """Operators whose result type is given by an attribute, not by the inputs."""
 
 PERIODIC = frozenset({"Sin", "Cos"})
-"""Operators whose inputs are computed in FP32 only: they are coordinates, and FP16 has three decimal
-digits."""
+"""Operators whose inputs are computed in FP32: they are coordinates, and FP16 has only three digits."""
 
 
 def float32_nodes(model: onnx.ModelProto) -> set[str]:

@@ -133,8 +133,8 @@ def _sync(path: Path) -> None:
 
 
 def write_manifest(folder: Path, spec: NetworkSpec, graphs: Mapping[str, Path], source: Source) -> None:
-    """Write ``folder/bundle.json`` for ``graphs`` (files by name); lists every file in ``folder`` with its
-    hash."""
+    """Write ``folder/bundle.json`` for ``graphs`` (files by name), with the hash of every file in
+    ``folder``."""
     files = sorted(path for path in folder.iterdir() if path.name != MANIFEST)
     manifest = {
         "format": FORMAT,

@@ -16,8 +16,7 @@ from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 _MAX_GROWN_VALUES = 1 << 16
-"""Results that are larger than their inputs and have more values than this are not folded, to keep files
-small."""
+"""Results larger than their inputs and with more values than this are not folded: files stay small."""
 Array = NDArray[Any]
 Arrays = dict[str, Array]
 

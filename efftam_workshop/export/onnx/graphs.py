@@ -68,8 +68,7 @@ def build_graphs(network: Network) -> Iterator[ExportGraph]:
 
 
 def key_count(spec: NetworkSpec) -> int:
-    """Return K, the number of keys of the fixed memory attention; its ``key_bias`` has K values
-    (docs/bundle.md)."""
+    """Return K, the number of keys of the fixed memory attention (docs/bundle.md)."""
     tokens = spec.grid * spec.grid
     pointers = spec.max_pointers * spec.pointer_tokens
     if spec.key_layout == "plain":
@@ -102,8 +101,7 @@ def _called(function: Function, inputs: Shapes, outputs: Shapes) -> Callable[...
 
 
 def _tables(name: str, spec: NetworkSpec) -> Iterator[Shapes]:
-    """Yield the inputs and then the outputs of a graph: the required tensors and the optional ones that it
-    has."""
+    """Yield the inputs, then the outputs of a graph: the required ones and this network's optional ones."""
     has = {skip for skip, _, _ in spec.skips}
     has |= {"prompt_raster"} if spec.prompt_raster else set()
     has |= {"levels"} if spec.box_head is not None else set()

@@ -54,8 +54,7 @@ class ParityError(InputError):
 
 
 def compare_with_network(bundle: Bundle, network: Network) -> list[GraphDeviation]:
-    """Compare every graph of ``bundle`` on the CPU with ``network``; return the worst case of every
-    output."""
+    """Compare every graph of ``bundle`` on the CPU with ``network``; return each output's worst case."""
     reference = network_runners(network)
     candidate: dict[str, Runner] = {name: CpuRunner(graph.path) for name, graph in bundle.graphs.items()}
     worst: dict[tuple[str, str], GraphDeviation] = {}

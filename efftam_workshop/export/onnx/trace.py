@@ -30,8 +30,8 @@ class Tracer:
 
     def __init__(self, network: Network) -> None:
         self._network = network
-        # The exporter merges parameters with equal content and loses one of the names; here all contents
-        # differ.
+        # The exporter merges parameters with equal content and loses one of the names. In this copy all
+        # contents differ.
         self._distinct = copy.deepcopy(network).eval().requires_grad_(False)
         for number, parameter in enumerate(self._distinct.parameters()):
             parameter.data.fill_(number)
@@ -87,8 +87,7 @@ def _name_weights(model: onnx.ModelProto, network: Network) -> None:
 
 
 def _name_tables(model: onnx.ModelProto, network: Network) -> None:
-    """Turn Constant nodes into initialisers: equal ones into one, with the buffer's name if a buffer is
-    equal."""
+    """Turn Constant nodes into initialisers: equal ones into one, named like an equal buffer if any."""
     tables = {_content(b.detach().cpu().numpy()): name for name, b in network.named_buffers()}
     names: dict[tuple[bytes, tuple[int, ...]], str] = {}
     taken = {t.name for t in model.graph.initializer}
@@ -112,8 +111,7 @@ def _content(value: NDArray[Any]) -> bytes:
 
 
 def _state_shapes(model: onnx.ModelProto, graph: ExportGraph) -> None:
-    """Write the shapes of the outputs into the graph, because the exporter leaves computed shapes
-    undefined."""
+    """Write the shapes of the outputs into the graph; the exporter leaves computed shapes undefined."""
     for info in model.graph.output:
         shape = graph.outputs[info.name]
         info.CopyFrom(onnx.helper.make_tensor_value_info(info.name, onnx.TensorProto.FLOAT, shape))

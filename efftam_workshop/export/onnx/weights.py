@@ -77,8 +77,7 @@ def store_as_float16(model: onnx.ModelProto, names: Iterable[str]) -> None:
 
 
 def share_weights(models: Sequence[onnx.ModelProto], path: Path) -> None:
-    """Move the large initialisers of ``models`` to one external data file, in which equal ones are stored
-    once."""
+    """Move the large initialisers of ``models`` to one file of external data; equal ones are stored once."""
     places: dict[bytes, tuple[int, int]] = {}
     with path.open("wb") as file:
         for model in models:

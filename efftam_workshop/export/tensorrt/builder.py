@@ -41,8 +41,10 @@ class BuildCancelledError(RuntimeError):
 
 
 def timing_cache_path(folder: Path, library: Library, device: DeviceFacts, power_mode: str = "") -> Path:
-    """Return the path of the timing cache, which builds share that have the same board, power mode and
-    TensorRT."""
+    """Return the path of the timing cache for a board, its power mode and a TensorRT version.
+
+    Builds for the same three share the cache.
+    """
     board = re.sub(r"[^0-9A-Za-z]+", "-", f"{device.board} {power_mode}").strip("-")
     return folder / f"timing-{board}-{library.dotted}.cache"
 
@@ -88,8 +90,7 @@ def build_engine(
 
 
 def allows_tf32(model: onnx.ModelProto) -> bool:
-    """Return whether TF32, which rounds the factors of FP32 products to 10 bits, changes no product of the
-    graph."""
+    """Return whether TF32 (FP32 products with factors of 10 bits) changes no product of the graph."""
     return not inexact_products(model)
 
 
@@ -127,7 +128,7 @@ def _configure(trt: Any, config: Any, tf32: bool) -> None:
     if tf32:
         config.set_flag(trt.BuilderFlag.TF32)
     else:
-        config.clear_flag(trt.BuilderFlag.TF32)  # on by default
+        config.clear_flag(trt.BuilderFlag.TF32)  # TF32 is on by default
     config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, WORKSPACE_BYTES)
     config.max_aux_streams = 0  # all work on one stream
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
@@ -179,8 +180,7 @@ class _BuildWatch:
         self._steps[phase] = steps
 
     def step(self, phase: str, step: int) -> bool:
-        """Return whether the build continues. Never raises, because TensorRT would print the error and go
-        on."""
+        """Return whether the build continues. Never raises: TensorRT would print the error and go on."""
         with self._lock:
             if not self._stopped:
                 try:

@@ -33,7 +33,7 @@ MIN_GAIN = 0.08
 
 
 def fp16_forms(model: onnx.ModelProto) -> tuple[str, ...]:
-    """Return the FP16 forms that differ for this graph, the one expected to be fastest first."""
+    """Return the forms of attention that give different graphs for ``model``, the fastest expected first."""
     return ALLOWED if attentions(model) else ALLOWED[:1]
 
 
@@ -89,11 +89,11 @@ class EngineBuilder:
         self._samples: dict[str, list[Arrays]] = {}
 
     def build(self, force: bool = False) -> dict[str, dict[str, Any]]:
-        """Build, compare and store all modules, with ``force`` even if stored engines fit; return reports by
-        module.
+        """Build, compare and store all modules, with ``force`` even if stored engines fit.
 
-        Raises BackendError if no form of a module agrees with the CPU; the message names the module and its
-        worst output, and nothing is stored. Raises InputError if the folder can't be written.
+        Returns the reports by module. Raises BackendError if no form of a module agrees with the CPU; the
+        message names the module and its worst output, and nothing is stored. Raises InputError if the folder
+        can't be written.
         """
         self._engines.load_or_build(self._build_all, self._report, force)
         reports = {name: self._engines.report(name) for name in GRAPHS}
@@ -117,8 +117,7 @@ class EngineBuilder:
         }
 
     def _choose(self, name: str, trials: EngineTrials) -> _Choice:
-        """Build and compare the forms of a module. FP32 is built only if no other form agrees with the
-        CPU."""
+        """Build and compare the forms of a module; FP32 only if no other form agrees with the CPU."""
         choice = _Choice()
         if self._engines.precision != FP32:
             for form in fp16_forms(self._models[name]):
@@ -147,10 +146,9 @@ class EngineBuilder:
         self._reject(name, choice, f"{INT8}: {reason}; it must save {MIN_GAIN:.0%} of the time")
 
     def _try(self, name: str, form: str, attention: str, choice: _Choice, trials: EngineTrials) -> bool:
-        """Build a form and compare it with the CPU. Adds the engine or the reason for its rejection to
-        ``choice``.
+        """Build a form and compare it with the CPU; return whether it agrees.
 
-        Returns whether the engine agrees with the CPU.
+        Adds the engine, or the reason for its rejection, to ``choice``.
         """
         model = self._models[name]
         try:

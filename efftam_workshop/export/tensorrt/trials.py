@@ -29,8 +29,7 @@ from efftam_workshop.export.tensorrt.builder import (
 )
 
 ROUNDS, RUNS = 7, 10
-"""Engines are timed alternately, `RUNS` runs at a time in `ROUNDS` rounds, so that changes of the GPU's clock
-affect all of them."""
+"""Rounds, and runs per round: engines alternate, so that changes of the GPU's clock affect all of them."""
 
 
 @dataclass(frozen=True)
@@ -112,8 +111,7 @@ class EngineTrials:
             raise RefusedError(fault)
 
     def times_ms(self, engines: Sequence[BuiltEngine]) -> dict[str, float]:
-        """Return the GPU time of engines of one module by form, ms, measured on the inputs of a tracked
-        frame.
+        """Return the GPU time of engines of one module by form, ms, on the inputs of a tracked frame.
 
         The engines run alternately. Raises RefusedError if they can't be loaded together or do not run.
         """
@@ -132,8 +130,7 @@ class EngineTrials:
     def _measured(
         self, graphs: Mapping[str, DeviceGraph], inputs: Mapping[str, NDArray[Any]], stack: ExitStack
     ) -> dict[str, float]:
-        """Return the GPU time of one run of each graph, ms: median of `ROUNDS` rounds, without the first
-        round."""
+        """Return the GPU time of one run of each graph, ms: median of all rounds but the first."""
         start, end = (stack.enter_context(closing(Event(self._cuda, timing=True))) for _ in range(2))
         turns = {
             name: DeviceRunner(self._cuda, self._stream, graph, fixed=True) for name, graph in graphs.items()
@@ -174,8 +171,7 @@ class EngineTrials:
 
 
 def _refused(error: Exception) -> RefusedError:
-    """Convert the error of one form to a RefusedError. Raises a DeviceLostError again: no other form can
-    run."""
+    """Convert the error of one form to a RefusedError. Raises a DeviceLostError: no other form can run."""
     if isinstance(error, DeviceLostError):
         raise error
     return RefusedError(error.reason if isinstance(error, BackendError) else one_line(error))

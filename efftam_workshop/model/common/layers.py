@@ -86,11 +86,10 @@ class MultiHeadAttention(nn.Module):
 
 
 def sine_table(channels: int, grid: int) -> Tensor:
-    """Return the position encoding [1, channels, grid, grid]: sines and cosines of the row, then of the
-    column.
+    """Return the position encoding [1, channels, grid, grid]: sines and cosines of row and column.
 
-    Positions run from 1 to grid, scaled to 2 pi. Even channels are sines and odd ones cosines (DETR, Carion
-    et al. 2020). The row takes the first half of the channels.
+    The row takes the first half of the channels, the column the second half. Positions run from 1 to grid,
+    scaled to 2 pi. Even channels are sines and odd ones cosines (DETR, Carion et al. 2020).
     """
     half = channels // 2
     position = torch.arange(1, grid + 1, dtype=torch.float32) / (grid + 1e-6) * (2 * math.pi)
@@ -109,11 +108,10 @@ def sine_rows(channels: int, grid: int) -> Tensor:
 
 
 def rotary_table(channels: int, grid: int) -> tuple[Tensor, Tensor]:
-    """Return cosines and sines, each [grid^2, channels / 2], of axial rotary positions (RoPE, Heo et al.
-    2024).
+    """Return cosines and sines of axial rotary positions, each [grid^2, channels / 2].
 
     Token n lies at x = n mod grid, y = n div grid. The first half of the channel pairs rotates with x, the
-    second half with y, both with the frequencies 10000^(-4 i / channels).
+    second half with y, both with the frequencies 10000^(-4 i / channels) (RoPE, Heo et al. 2024).
     """
     frequency = 1.0 / (10000.0 ** (torch.arange(0, channels, 4, dtype=torch.float32) / channels))
     place = torch.arange(grid, dtype=torch.float32)
@@ -186,11 +184,10 @@ def _outermost(places: Tensor, crosses: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _crossings(profile: Tensor) -> tuple[Tensor, Tensor]:
-    """Find zero crossings of each profile [k,n], linear between its pixels and between its ends and the
-    border.
+    """Find where each profile [k,n] crosses zero in the gaps between its pixels and at its two ends.
 
-    Returns for each of the n+1 gaps the place of the zero in network px and whether the profile crosses zero
-    there: [k,n+1] each.
+    The profile is linear between pixels. Returns for each of the n+1 gaps the place of the zero in network px
+    and whether the profile crosses zero there: [k,n+1] each.
     """
     padded = F.pad(profile, (1, 1), value=-1.0)
     a, b = padded[:, :-1], padded[:, 1:]

@@ -113,8 +113,7 @@ class Network(nn.Module):
         pointer: Tensor,
         prompt_raster: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Encode a frame for the memory; returns its map [1,N,M], not rounded, and the pointer [1,C] to
-        store.
+        """Encode a frame for the memory; returns its map [1,N,M], not rounded, and its pointer [1,C].
 
         ``features`` [1,C,G,G]. ``mask_logits`` [1,1,4G,4G] and ``pointer`` [1,C] of the chosen candidate.
         ``present`` [1]: 1 if the target is in the image, else 0. ``binarize`` [1]: 1 for a prompted frame,
@@ -129,8 +128,7 @@ class Network(nn.Module):
     def encode_map(
         self, features: Tensor, logits: Tensor, is_prompted: Tensor, prompt_raster: Tensor | None
     ) -> Tensor:
-        """Return the memory map [1,N,M] of mask logits [1,1,4G,4G], which are `ABSENT_LOGIT` for an absent
-        target."""
+        """Return the memory map [1,N,M] of mask logits [1,1,4G,4G]; an absent target has `ABSENT_LOGIT`."""
 
     @property
     @abstractmethod

@@ -117,8 +117,7 @@ class CompactTAM(Network):
 
 
 class CompactImageEncoder(nn.Module):
-    """Encodes images [B,3,S,S] to features at strides 16, 8 and 4. Features at stride 32 are added to stride
-    16."""
+    """Encodes images [B,3,S,S] to features at strides 16, 8 and 4; those at stride 32 are added to 16."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -152,8 +151,7 @@ def batch_of(x: Tensor) -> int:
 
 
 def joined(*layers: nn.Linear) -> tuple[Tensor, Tensor]:
-    """Return weight and bias of one linear layer whose outputs are those of all ``layers``, one after
-    another."""
+    """Return weight and bias of one linear layer whose outputs are those of all ``layers``."""
     return torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers])
 
 
@@ -176,8 +174,10 @@ class CompactAttention(nn.Module):
         self.out = nn.Linear(inner, width)
 
     def forward(self, batch: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Attend from rows of queries [B*q,width] to rows of keys and values [B*k,key_width]; returns
-        [B*q,width]."""
+        """Attend from rows of queries [B*q,width] to rows of keys and values; returns [B*q,width].
+
+        ``keys`` and ``values`` are [B*k,key_width].
+        """
         # The queries are scaled before the product with the keys, so that logits stay in the range of FP16.
         scale = self.head_width**-0.5
         q = scaled(scale, queries, self.query.weight, self.query.bias)
@@ -190,10 +190,10 @@ class CompactAttention(nn.Module):
         return x.reshape(batch, -1, int(x.shape[1]) // self.head_width, self.head_width)
 
     def combine(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Attend and project the result: scaled queries [B,h,q,d], keys [B,h,d,k], values [B,h,k,d] ->
-        [B*q,width].
+        """Attend and project the result to [B*q,width].
 
-        ``bias`` is broadcast over the logits [B,h,q,k].
+        ``q`` [B,h,q,d]: scaled queries. ``k`` [B,h,d,k]: keys. ``v`` [B,h,k,d]: values. ``bias`` is broadcast
+        over the logits [B,h,q,k].
         """
         logits = q @ k
         if bias is not None:
@@ -242,8 +242,10 @@ class CompactRotaryAttention(CompactAttention):
         return self.combine(q, *memory)
 
     def turned(self, heads: Tensor) -> Tensor:
-        """Rotate heads [B,h,T*N,d] by their axial positions (Su et al., 2021; half-split), times
-        ``root_scale``."""
+        """Rotate heads [B,h,T*N,d] by their axial positions and scale them by ``root_scale``.
+
+        Source: Su et al., 2021, with each pair of values half of the head's width apart.
+        """
         batch, count, half = batch_of(heads), int(heads.shape[1]), self.head_width // 2
         pairs = heads.reshape(batch, count, -1, len(self.cosines), 2, half)
         turned = pairs * self.cosines + pairs.flip(-2) * self.sines
@@ -387,8 +389,7 @@ class CompactPromptEncoder(nn.Module):
 
 
 class CompactTwoWayLayer(nn.Module):
-    """Attention of the tokens to themselves and to the image, then of the image to the tokens; norms
-    follow."""
+    """Attention among the tokens, from tokens to image and from image to tokens, each followed by a norm."""
 
     def __init__(self, is_first: bool) -> None:
         super().__init__()
@@ -411,8 +412,7 @@ class CompactTwoWayLayer(nn.Module):
     def forward(
         self, batch: int, q: Tensor, k: Tensor, tokens: Tensor, position: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute the rest of the layer for tokens ``q``, which come from `among_tokens`, and image ``k``, as
-        rows.
+        """Compute the layer after `among_tokens`, for rows of tokens ``q`` and of the image ``k``.
 
         The positions of ``q`` are the initial ``tokens``; those of ``k`` are ``position``. Returns ``q``,
         ``q`` plus its positions, and ``k``.
@@ -478,8 +478,7 @@ class CompactMaskDecoder(nn.Module):
         return x.squeeze(-1)
 
     def opened(self, sparse: Tensor) -> Tensor:
-        """Compute from a prompt's tokens ``sparse`` everything in the decoder that does not depend on the
-        image.
+        """Compute the part of the decoder that depends on a prompt's tokens ``sparse`` but not on the image.
 
         Returns [B,18,C]: all nine tokens (the decoder's own, then the prompt's), followed by their values
         after the first self-attention.

@@ -24,8 +24,7 @@ class Pooling(Enum):
 
 @dataclass(frozen=True)
 class Configuration:
-    """One official network: input ``side`` in network px, ``width`` and ``heads`` of its ViT, and
-    ``pooling``.
+    """One official network: input ``side`` (network px), ``width`` and ``heads`` of its ViT, ``pooling``.
 
     Of these a checkpoint contains the width only; side and pooling follow from its name.
     """

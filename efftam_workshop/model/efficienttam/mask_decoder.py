@@ -29,7 +29,7 @@ class DecoderOutput(NamedTuple):
 
 
 class MaskDecoder(nn.Module):
-    """SAM's two-way decoder with an object score. It neither selects a mask nor blanks masks of absent
+    """SAM's two-way decoder with an object score. It does not choose a mask or blank those of absent
     objects."""
 
     def __init__(self, grid: int, channels: int = 256) -> None:
@@ -85,8 +85,7 @@ class TwoWayTransformer(nn.Module):
         self.norm_final_attn = nn.LayerNorm(channels)
 
     def forward(self, tokens: Tensor, image: Tensor, image_position: Tensor) -> tuple[Tensor, Tensor]:
-        """Return updated tokens [1,t,C] and image [1,N,C]. The initial tokens are also the tokens'
-        positions."""
+        """Return updated tokens [1,t,C] and image [1,N,C]; the initial tokens are the tokens' positions."""
         queries = tokens
         for layer in self.layers:
             queries, image = layer(queries, image, tokens, image_position)
@@ -95,8 +94,7 @@ class TwoWayTransformer(nn.Module):
 
 
 class TwoWayLayer(nn.Module):
-    """Attention among tokens, of tokens to the image, MLP, attention of the image to tokens; norms follow
-    each."""
+    """Attention among tokens and to the image, MLP, attention from image to tokens; a norm follows each."""
 
     def __init__(self, channels: int, first: bool) -> None:
         super().__init__()
@@ -128,11 +126,10 @@ class TwoWayLayer(nn.Module):
 
 
 def single_answer(masks: Tensor, ious: Tensor) -> tuple[Tensor, Tensor]:
-    """Make row 0 of masks [1,4,h,w] and IoUs [4] the single-mask output; rows 1 to 3 stay the multimask
-    output.
+    """Make row 0 of masks [1,4,h,w] and IoUs [4] the single-mask output; rows 1 to 3 stay unchanged.
 
     Row 0 stays mask 0 if this mask is stable: its area hardly changes when the threshold moves by
-    `STABILITY_DELTA`. Otherwise row 0 becomes the multimask row with the highest predicted IoU (SAM 2's
+    `STABILITY_DELTA`. Otherwise row 0 becomes the one of rows 1 to 3 with the highest predicted IoU (SAM 2's
     dynamic multimask).
     """
     first = masks[0, 0]

@@ -68,13 +68,12 @@ class MemoryAttention(nn.Module):
         pointers: Tensor,
         key_bias: Tensor | None = None,
     ) -> Tensor:
-        """Condition features [1,C,G,G] on maps and their positions [T,N,M] and pointers [P,C]; returns
-        [1,C,G,G].
+        """Condition features [1,C,G,G] on the memory; returns [1,C,G,G].
 
-        Without ``key_bias`` all maps and pointers are used, T and P are dynamic, and a pooled network pools
-        if T is at least 2. With ``key_bias`` [1,1,1,K], which is added to the logits, the number of keys is
-        fixed: the keys of T maps and P pointers, in a pooled network preceded by the unpooled keys of the
-        last map.
+        ``maps`` and their ``positions`` [T,N,M], ``pointers`` [P,C]. Without ``key_bias`` all maps and
+        pointers are used, T and P are dynamic, and a pooled network pools if T is at least 2. With
+        ``key_bias`` [1,1,1,K], which is added to the logits, the number of keys is fixed: the keys of T maps
+        and P pointers, in a pooled network preceded by the unpooled keys of the last map.
         """
         chunks = pointers.reshape(-1, self.memory_channels)
         key_tokens = torch.cat([(maps + positions).reshape(-1, self.memory_channels), chunks])
@@ -185,8 +184,10 @@ class PooledKeys:
         return rows.reshape(-1, 2, channels).mean(dim=1)
 
     def merge(self, tokens: Tensor, pooled: Tensor) -> Tensor:
-        """Return the used tokens in the order of `PooledKeys`. ``tokens``: all of them; ``pooled``: means of
-        2x2."""
+        """Return the used tokens in the order of `PooledKeys`.
+
+        ``tokens``: all tokens of maps and pointers. ``pooled``: means over 2x2 tokens of the maps.
+        """
         unpooled = tokens[self.last_map : self.last_map + self.unpooled]
         return torch.cat([unpooled, pooled[: self.pooled], tokens[self.map_tokens :]])
 

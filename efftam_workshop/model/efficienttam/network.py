@@ -42,7 +42,7 @@ class EfficientTAM(Network):
         self.mask_downsample = nn.Conv2d(1, 1, 4, stride=4)
         self.maskmem_tpos_enc = nn.Parameter(torch.zeros(spec.temporal_rows, 1, 1, spec.memory_channels))
         self.no_mem_embed = nn.Parameter(torch.zeros(1, 1, channels))
-        self.no_mem_pos_enc = nn.Parameter(torch.zeros(1, 1, channels))  # in checkpoints, not used
+        self.no_mem_pos_enc = nn.Parameter(torch.zeros(1, 1, channels))  # part of checkpoints, not used
         self.no_obj_ptr = nn.Parameter(torch.zeros(1, channels))
         map_position = sine_rows(spec.memory_channels, grid)
         self.register_buffer("map_position", map_position, persistent=False)

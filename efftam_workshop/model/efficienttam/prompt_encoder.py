@@ -32,8 +32,10 @@ class PromptEncoder(nn.Module):
         )
 
     def sparse(self, points: Tensor, labels: Tensor) -> Tensor:
-        """Encode points [1,n,2], network px, with labels [1,n] to tokens [1,n+1,C]; a padding point is
-        appended."""
+        """Encode points [1,n,2], network px, with labels [1,n] to tokens [1,n+1,C].
+
+        The last token is that of a padding point.
+        """
         points = torch.cat([points, points.new_zeros(1, 1, 2)], dim=1)
         labels = torch.cat([labels, labels.new_full((1, 1), -1)], dim=1)
         place = fourier_features(
