@@ -37,7 +37,7 @@ USES = ("set1", "set2", "set3", "validation_a", "validation_b", "davis", "traini
 MAX_FRAMES = 500  # largest number of frames of a sequence
 MASKS = "davis_masks"
 FORMATS = ("otb", "vot_polygon", "mot", MASKS)
-OWN = ("DAVIS", "DTB70", "MOT15", "OTB", "UAV123", "UAVDT")  # reserved data sets that are allowed here
+OWN = ("DAVIS", "DTB70", "MOT15", "OTB", "UAV123", "UAVDT")  # reserved for labelling, but not for `collect`
 IMAGE_STARTS = (b"\xff\xd8\xff", b"\x89PNG", b"BM")
 VIDEO_CRF = 21
 

@@ -88,15 +88,12 @@ class Return:
     Attributes:
         hidden_s: Time in which nothing of the target was visible.
         lost_before: Whether the tracker did not claim the target in the last 5 frames that showed at least
-            half of
-            it. Then the return is not credited.
+            half of it. Then the return is not credited.
         regained: Whether the tracker, not lost before, claimed the target in time after its return, with an
-            IoU with
-            the visible part of at least 0.5 (0.3 if this part is smaller than 16 px).
+            IoU with the visible part of at least 0.5 (0.3 if this part is smaller than 16 px).
         regained_after_s: Time from the return to that claim, NaN without one.
         wrong: Whether at least 3 successive claims, from the disappearance to the end of the time allowed,
-            overlapped
-            the target's outline (hidden or not) by less than 0.1.
+            overlapped the target's outline (hidden or not) by less than 0.1.
     """
 
     hidden_s: float

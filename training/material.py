@@ -382,7 +382,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from tqdm import tqdm
 
-    with tqdm(desc="packing", unit="item", delay=0.1) as bar:  # ``delay``: an early error shows no bar
+    with tqdm(desc="packing", unit="item", delay=0.1) as bar:  # an early error shows no bar
         counts = pack_material(args.source, args.out, bar.update)
     for kind, count in sorted(counts.items()):
         print(f"{kind:24}{count:6}")

@@ -8,15 +8,16 @@ second. "image to box" ends when the box is known. "whole frame" ends when the f
 which the node does after publishing the box.
 
 --timeline: all spans of one frame, host and GPU on one clock. The frame of median length is shown, and what
-    its
-time was spent on: "the network computes" on the GPU or in ONNX Runtime; below it the gaps in which the
-    network
-does not compute, by what the host does meanwhile. All rows add up to the frame. "graph launch": the host
-launches graphs and kernels. "binding": it sets their addresses. "wait": the GPU has finished and the host has
-not continued yet. "copies": it copies images, memory, results. "events": other calls of the driver. "policy":
-the tracker decides. "publishing": messages are filled. CUPTI (package cupti-python) measures the GPU's times
-    if
-it is installed, otherwise CUDA events do.
+its time was spent on. "the network computes": on the GPU or in ONNX Runtime. The rows below are the gaps in
+which the network does not compute, by what the host does meanwhile. All rows add up to the frame.
+- "graph launch": the host launches graphs and kernels.
+- "binding": the host sets the addresses of their tensors.
+- "wait": the GPU has finished and the host has not continued yet.
+- "copies": the host copies images, memory and results.
+- "events": other calls of the driver.
+- "policy": the tracker decides.
+- "publishing": messages are filled.
+CUPTI (package cupti-python) measures the GPU's times if it is installed, otherwise CUDA events do.
 
 --trace writes the frames up to the shown one for Perfetto (ui.perfetto.dev) or chrome://tracing.
 

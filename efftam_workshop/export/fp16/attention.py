@@ -5,12 +5,10 @@ its accumulator by the position of the Casts. The Casts follow from the nodes th
 (`float32_parts`). The forms are:
 
 - ``all_fp16``: no Cast. TensorRT fuses it and accumulates in FP16, which is wrong on real networks. It is
-  used
-  to prove that the checks find wrong engines.
+  used to prove that the checks find wrong engines.
 - ``fused_fp32``: score product in FP16; bias and Softmax in FP32; their result is rounded to FP16; value
   product in FP32. TensorRT fuses it and accumulates in FP32. A runtime that does not fuse it stores the
-      scores
-  in FP16.
+  scores in FP16.
 - ``unfused_fp32``: q and k are cast to FP32 before the score product; FP32 up to Softmax; value product in
   FP16. TensorRT never fuses it. The scores are stored in FP32.
 """
