@@ -72,7 +72,9 @@ def run(args: argparse.Namespace) -> int:
 
     precision = ENGINES.resolved(args.precision)
     if precision != "int8" and (args.calibration or args.sequences):
-        raise InputError(f"--calibration and --sequences are of INT8; the precision is {precision}")
+        raise InputError(
+            f"--calibration and --sequences are for INT8, the precision is {precision}; leave them out"
+        )
     check_outputs([Output("--out", args.out, "folder")])
     bundle = open_bundle(args.bundle)
     clip = _calibration_clip(args.calibration) if precision == "int8" else None

@@ -308,7 +308,7 @@ def _description(source: Source, size: tuple[int, int]) -> dict[str, object]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", type=Path, metavar="OUT", help="folder for the sequences")
     parser.add_argument(
-        "--use", nargs="+", choices=USES, default=list(USES), metavar="SET", help=f"of {', '.join(USES)}"
+        "--use", nargs="+", choices=USES, default=list(USES), metavar="SET", help=f"sets: {', '.join(USES)}"
     )
     parser.add_argument(
         "--clones",

@@ -59,5 +59,5 @@ def _clips(folder: Path, material: Material, count: int) -> dict[str, Any]:
         [kind, *(f"{s[name]:.3f}" for name in ("overlap", "balanced_accuracy", "ranked_first"))]
         for kind, s in scores.items()
     ]
-    print_table(["held-out clips", "mask overlap", "present/absent", "most like it"], rows)
+    print_table(["held-out clips", "mask overlap", "present/absent", "likest cell on it"], rows)
     return scores

@@ -41,7 +41,7 @@ class Journal:
         curves = {
             "overlap": "mask overlap",
             "balanced_accuracy": "present/absent, balanced",
-            "ranked_first": "most like the target: on it",
+            "ranked_first": "likest cell lies on the target",
         }
         for name, label in curves.items():
             bottom.plot([r["step"] for r in validation], [r[name] for r in validation], "o-", label=label)

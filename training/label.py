@@ -170,7 +170,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--clones", type=Path, metavar="FOLDER", help="folder of the clones OWNER+NAME, bare or not"
     )
     parser.add_argument(
-        "--segments", type=int, default=SEGMENTS, metavar="N", help="of each video; default %(default)s"
+        "--segments",
+        type=int,
+        default=SEGMENTS,
+        metavar="N",
+        help="segments of each video; default %(default)s",
     )
     parser.add_argument(
         "--grid",

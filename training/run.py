@@ -30,7 +30,10 @@ WARM_START_CLIPS = 150
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--material", type=Path, default=MATERIAL, help="from the command data; default %(default)s"
+        "--material",
+        type=Path,
+        default=MATERIAL,
+        help="dataset that the command data made; default %(default)s",
     )
     parser.add_argument("--out", type=Path, default=RUN, help="the run's folder; default %(default)s")
     length = parser.add_mutually_exclusive_group()
@@ -49,7 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="shares of composites, footage and photographs; held-out clips keep the default %(default)s",
     )
     parser.add_argument("--rate", type=float, default=6e-4, help="highest learning rate; default %(default)s")
-    parser.add_argument("--trunk-rate", type=float, default=1.5e-4, help="of the trunk; default %(default)s")
+    parser.add_argument(
+        "--trunk-rate", type=float, default=1.5e-4, help="that of the trunk; default %(default)s"
+    )
     parser.add_argument("--seed", type=int, default=0, help="default %(default)s")
     parser.add_argument(
         "--validate-every", type=int, default=500, metavar="STEPS", help="default %(default)s"
@@ -78,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=0.0,
         metavar="SHARE",
-        help="share of the clips that remember something wrong for a few frames, 0 to 1; default %(default)s",
+        help="share of clips that store wrong masks for a few frames, 0 to 1; default %(default)s",
     )
     parser.add_argument(
         "--open-data-only", action="store_true", help="leave out data licensed for research use only"
@@ -86,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers", type=int, default=1, help="processes that compose clips; default %(default)s"
     )
-    parser.add_argument("--threads", type=int, default=0, help="of PyTorch; default: its own choice")
+    parser.add_argument("--threads", type=int, default=0, help="threads of PyTorch; default: PyTorch chooses")
     parser.add_argument("--device", default="cpu", help="cpu or cuda; default %(default)s")
 
 
@@ -150,5 +155,5 @@ def _all_weights(path: Path, name: str) -> dict[str, Tensor]:
         return load_checkpoint(path, name).state_dict()
     loaded = load_bundle_network(Bundle.load(path).folder)
     if loaded.spec.name != name:
-        raise InputError(f"bundle {path} is of {loaded.spec.name}; give one of {name}")
+        raise InputError(f"bundle {path} contains {loaded.spec.name}; give a bundle of {name}")
     return loaded.state_dict()

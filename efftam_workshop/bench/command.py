@@ -74,20 +74,24 @@ PROFILE = "config/fastdds_images.xml"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--timeline", action="store_true", help="where the time of a frame goes, on one clock")
-    what.add_argument("--soak", type=float, metavar="SECONDS", help="growth of memory in a long run")
-    what.add_argument("--node", action="store_true", help="the live node over the middleware (ROS 2)")
+    what.add_argument("--timeline", action="store_true", help="what the time of a frame is spent on")
+    what.add_argument(
+        "--soak", type=float, metavar="SECONDS", help="memory and times at both ends of a long run"
+    )
+    what.add_argument("--node", action="store_true", help="times of the node over the middleware (ROS 2)")
     add_network_arguments(parser)
     on = parser.add_argument_group("images")
-    on.add_argument("--image", type=image_size, metavar="WxH", help="size of drawn ones (default 1280x720)")
-    on.add_argument("--video", type=Path, metavar="FILE", help="frames of a video in place of drawn ones")
+    on.add_argument("--image", type=image_size, metavar="WxH", help="size of drawn images (default 1280x720)")
+    on.add_argument("--video", type=Path, metavar="FILE", help="use frames of a video, not drawn images")
     on.add_argument("--box", metavar="X,Y,W,H", help="the target in the video's first frame, px")
     text = f"counted frames after {WARM_UP} of warm-up (default {FRAMES})"
     on.add_argument("--frames", type=int, default=FRAMES, metavar="N", help=text)
     add_settings_argument(on)
-    text = "the time line in Chrome's trace format, for Perfetto"
+    text = "write the time line in Chrome's trace format, for Perfetto"
     parser.add_argument("--trace", type=Path, metavar="FILE", help=text)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="all figures; - for stdout, no tables")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write all figures; - prints them instead of tables"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -102,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
     if args.video and (other := next((o for o in ("image", "soak", "node") if getattr(args, o)), None)):
         raise InputError(f"--video and --{other} exclude each other; leave out one of them")
     if args.trace and not args.timeline:
-        raise InputError(f"--trace {args.trace} is of a time line; add --timeline")
+        raise InputError(f"--trace {args.trace} writes a time line; add --timeline")
     check_outputs([Output("--json", args.json), Output("--trace", args.trace)], [args.video])
     args.image = args.image or (1280, 720)
     bundle = open_bundle(args.bundle)

@@ -150,7 +150,7 @@ def main() -> int:
     parser.add_argument("--size", type=int, nargs=2, default=SIZE, help="image size, px")
     parser.add_argument("--seconds", type=float, default=10.0, help="default %(default)s")
     parser.add_argument("--camera", choices=("best_effort", "reliable"), default="best_effort")
-    parser.add_argument("--profile", default="", help="Fast DDS profile, where the environment names none")
+    parser.add_argument("--profile", default="", help="Fast DDS profile to use if the environment names none")
     parser.add_argument("--idle", action="store_true", help="select no target")
     parser.add_argument("node", nargs="*", help="command that starts the node (default: the tracker's)")
     args = parser.parse_args()

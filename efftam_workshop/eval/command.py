@@ -100,7 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser, folders: str = "+") -> None:
         action="append",
         type=Path,
         metavar="DIR",
-        help="network, repeatable (default: shipped one)",
+        help="folder of a network; repeatable (default: the shipped one)",
     )
     ours.add_argument(
         "--policy", type=list_of(POLICIES), default=["default"], metavar="A,B", help=", ".join(POLICIES)
@@ -119,8 +119,8 @@ def add_arguments(parser: argparse.ArgumentParser, folders: str = "+") -> None:
     output.add_argument(
         "--together", action="store_true", help="follow all targets of a video at once (default: one by one)"
     )
-    output.add_argument("--plot", type=Path, metavar="FILE.png", help="success plot")
-    output.add_argument("--json", type=Path, metavar="FILE", help="all scores")
+    output.add_argument("--plot", type=Path, metavar="FILE.png", help="write the success plot")
+    output.add_argument("--json", type=Path, metavar="FILE", help="write all scores")
     add_rerun_argument(output)
     add_quiet_argument(output)
 

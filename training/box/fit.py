@@ -207,9 +207,9 @@ def targets_in(folder: Path, noises: Sequence[NDArray[np.float64] | None] = (Non
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="what record wrote")
+    parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="folders that record wrote")
     parser.add_argument(
-        "--report", type=Path, nargs="+", default=[], metavar="FOLDER", help="more of it, not to fit to"
+        "--report", type=Path, nargs="+", default=[], metavar="FOLDER", help="more folders, not fitted to"
     )
     parser.add_argument("--out", type=Path, default=OUT, metavar="FILE", help="default %(default)s")
 

@@ -139,7 +139,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=MAX_IMAGES,
         metavar="N",
-        help="at most, of a target; default %(default)s",
+        help="largest number of images of a target; default %(default)s",
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 

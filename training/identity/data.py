@@ -681,7 +681,7 @@ def _images_of(path: Path) -> Iterator[tuple[str, Image]]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", type=Path, metavar="OUT", help="folder for the archives")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="of sources; default: all")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="names of sources; default: all")
     parser.add_argument("--clones", type=Path, metavar="FOLDER", help="clones OWNER+NAME, bare or not")
     parser.add_argument(
         "--material", type=Path, metavar="FOLDER", help="folder of clips, cut-outs and photographs"

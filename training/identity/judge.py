@@ -180,8 +180,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--run", type=Path, default=Path("runs/identity"), dest="folder", help="default %(default)s"
     )
-    parser.add_argument("--network", type=Path, metavar="ONNX", help="a network, in place of a run's weights")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="the figures")
+    parser.add_argument(
+        "--network", type=Path, metavar="ONNX", help="network to judge instead of a run's weights"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -323,14 +323,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/identity"), help="default %(default)s")
     parser.add_argument("--teacher", type=Path, help="ONNX file of a network to distil; default: none")
     parser.add_argument("--steps", type=int, default=12000, help="default %(default)s")
-    parser.add_argument("--minutes", type=float, help="end after this time, in place of --steps")
-    parser.add_argument("--objects", type=int, default=256, help="in a step; default %(default)s")
-    parser.add_argument("--width", type=int, default=16, help="of the network; default %(default)s")
-    parser.add_argument("--start-from", type=Path, metavar="RUN", help="a run as wide or narrower")
+    parser.add_argument("--minutes", type=float, help="length of the run, instead of --steps")
+    parser.add_argument("--objects", type=int, default=256, help="objects in a step; default %(default)s")
+    parser.add_argument("--width", type=int, default=16, help="width of the network; default %(default)s")
+    parser.add_argument(
+        "--start-from", type=Path, metavar="RUN", help="begin with weights of a run of at most this width"
+    )
     parser.add_argument("--rate", type=float, default=3e-3, help="highest learning rate; default %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="default %(default)s")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="default %(default)s")
-    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
+    parser.add_argument("--resume", action="store_true", help="continue from the last checkpoint")
 
 
 def run(args: argparse.Namespace) -> int:

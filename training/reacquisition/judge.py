@@ -135,21 +135,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="folders of clips")
     parser.add_argument("--half", choices=(*HALVES, "both"), default="both", help="default %(default)s")
     parser.add_argument(
-        "--subset", type=int, default=0, metavar="N", help="about N cases of the half, 0: all"
+        "--subset", type=int, default=0, metavar="N", help="use about N cases of the half; 0: all"
     )
     parser.add_argument(
         "--repeats",
         type=int,
         default=1,
         metavar="N",
-        help="each case so many times, with another camera path, start and length; default %(default)s",
+        help="uses of each case, with another camera path, start and length; default %(default)s",
     )
-    parser.add_argument("--only", metavar="TEXT", help="cases with this in their name")
+    parser.add_argument("--only", metavar="TEXT", help="use cases with TEXT in their name")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes; default %(default)s")
-    parser.add_argument("--cases", action="store_true", help="a row for each case as well")
+    parser.add_argument("--cases", action="store_true", help="print a line for each case, too")
     add_network_arguments(parser)
     add_tracker_arguments(parser)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="all figures")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
 

@@ -121,7 +121,7 @@ def read_costs(path: Path) -> DeviceCosts:
     if missing := [name for name in MODULES if name not in costs.modules_ms]:
         raise InputError(f"{path} has no time of {missing[0]}; measure the time line again")
     if not all(isinstance(n, int | float) and math.isfinite(n) and n >= 0 for n in numbers):
-        raise InputError(f"{path} has a time that is no positive number; measure the time line again")
+        raise InputError(f"{path} has a time that is not a number of at least 0; measure the time line again")
     return costs
 
 
