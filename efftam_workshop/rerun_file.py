@@ -32,9 +32,10 @@ VELOCITY_S = 0.5
 
 @contextmanager
 def rerun_file(path: Path, recording: str) -> Iterator[RerunFile]:
-    """Open ``path`` for writing as a context; the file appears at the context's end, also after an error.
+    """Open ``path`` for writing as a context. The file appears when the context ends.
 
-    No file is written without images. The viewer shows files of the same ``recording`` together.
+    It also appears after an exception, except an OSError. No file is written without images. The viewer shows
+    files of the same ``recording`` together.
     """
     import rerun
 

@@ -54,8 +54,8 @@ class Target:
 
     ``scene``: targets of one scene are left out together. ``mask``, ``published``, ``truth``: boxes [M, 4].
     ``level``, ``prompt``: the two cues of `EdgeCues`, [M, 4], as shares of the mask's width or height.
-    ``soft``: distance between an edge's places at the outer levels, [M, 4]. ``limit``: [2], width and height
-    of the image.
+    ``soft``: distance between an edge at the lowest and the same edge at the highest of `LEVELS`, [M, 4].
+    ``limit``: [2], width and height of the image.
     """
 
     name: str
@@ -221,7 +221,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"nothing was followed in {', '.join(map(str, args.folders))}; run record first")
     scenes = sorted({one.scene for one in noisy})
     fold = {scene: number % FOLDS for number, scene in enumerate(scenes)}
-    # With a single scene nothing is left to fit to when that scene is left out; then all shares are used.
+    # With a single scene no targets are left to fit to. Then the shares fitted to all targets are reported.
     parts = [[one for one in noisy if fold[one.scene] != left_out] for left_out in range(FOLDS)]
     shares = solve(noisy)
     without = [solve(part) if part else shares for part in parts]

@@ -75,7 +75,7 @@ def area_under_curve(right: NDArray[np.float64], wrong: NDArray[np.float64]) -> 
 def share_found(right: NDArray[np.float64], wrong: NDArray[np.float64], false_alarms: float) -> float:
     """Return the share of wrong values below a threshold; NaN if there are no right or no wrong values.
 
-    The threshold refuses the share ``false_alarms`` of the right values.
+    The share ``false_alarms`` of the right values is below the threshold.
     """
     if not len(right) or not len(wrong):
         return float("nan")

@@ -23,7 +23,7 @@ STAYS = 12  # a place is clicked at only if it stays in the picture for this man
 PLACE = 480  # px; frames are reduced to this width to measure motion
 CUT = 12.0  # grey levels; at a cut the picture changes by more than this on average, and ...
 CUT_RATIO = 4.0  # ... by more than this many times the change of the frames around the cut
-STANDING = 0.03  # mean change, grey levels, of a scene in which nothing moves; cars from the air: 0.05
+STANDING = 0.03  # grey levels; a scene with a smaller mean change stands still (cars from the air: 0.05)
 MOVES = 4.0  # `motion` above this marks a place that moves on its own
 
 

@@ -23,7 +23,7 @@ from training.labelling.proposals import SURE, Proposal, bounds
 from training.labelling.segmenter import Frame, Mask, Segmenter
 from training.labelling.surroundings import goes_along, ring_likeness
 
-EVERY, DENSE = 3, 2  # frames from one label to the next (five labels per second); in short tracks
+EVERY, DENSE = 3, 2  # frames between two labels (five labels per second); DENSE for short tracks
 AGREE = 0.5  # smallest overlap of both trackers' boxes, and of forward and backward boxes
 SCORE = 0.45  # smallest score of a tracker
 CYCLE = 0.6  # smallest IoU of the first boxes of both ways; smallest median IoU of both ways

@@ -201,9 +201,9 @@ class CuptiClock:
 
 
 def _names_of_launches(calls: Sequence[tuple[Span, int]], host: Sequence[Span]) -> dict[int, str]:
-    """Return the graph's name for each correlation id of a driver call.
+    """Return for each correlation id of a driver call the name of the launch during which the call was made.
 
-    The name is that of the innermost launch of the back end during which the driver call was made.
+    If launches contain one another, the name is that of the innermost one.
     """
     launches = [span for span in host if span.cause == LAUNCH and not span.name.startswith("cu")]
     launches.sort(key=lambda span: span.start)

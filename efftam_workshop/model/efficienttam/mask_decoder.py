@@ -29,8 +29,7 @@ class DecoderOutput(NamedTuple):
 
 
 class MaskDecoder(nn.Module):
-    """SAM's two-way decoder with an object score. It does not choose a mask or blank those of absent
-    objects."""
+    """SAM's two-way decoder with an object score. It returns all masks, also if the object is absent."""
 
     def __init__(self, grid: int, channels: int = 256) -> None:
         super().__init__()
