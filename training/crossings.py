@@ -16,9 +16,13 @@ from training.material import mask_bounds
 
 Bytes = NDArray[np.uint8]
 
-NEAREST = 1.1  # largest distance of the copy's path from the target's centre, in box sides
-FIRST = (1.4, 2.8)  # distance of the copy along its path in frame 0, in box sides; both are apart
-TRAVEL = (0.3, 2.2)  # length of the path until the last frame, as a share of its distance in frame 0
+# Largest distance of the copy's path from the target's centre, as a multiple of the box's sides.
+NEAREST = 1.1
+# Distance of the copy along its path in frame 0, as a multiple of the box's sides: the prompted frame must
+# show copy and target apart.
+FIRST = (1.4, 2.8)
+# Length of the copy's path until the last frame, as a multiple of the distance in frame 0.
+TRAVEL = (0.3, 2.2)
 IN_FRONT_SHARE = 0.55
 MAX_LAG = 3  # largest number of frames between the copy's shape and the target's
 MIN_PIXELS = 30  # smallest area of a target that is copied, px

@@ -37,7 +37,8 @@ from training.labelling.sources import Video, read_videos
 from training.labelling.tracks import clips_of, find_tracks
 
 SEGMENTS = 3  # default number per video: more segments show the same scene again
-FAST = 0.1  # median speed of the objects, sizes per frame; above it every frame is followed
+# If the median speed of the objects is larger, in sizes per frame, every frame of the file is followed.
+FAST = 0.1
 MAX_CLIPS = 10  # largest number of clips of a segment; keeps the clips' numbers unique
 
 

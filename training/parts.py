@@ -27,10 +27,14 @@ UPPER_END_SHARE = 0.65  # probability of the upper end, where heads are
 MIN_PART, MAX_PART = 0.06, 0.65  # limits of a part's share of the object's area, in every frame
 MIN_AREA = 60  # smallest area of a part, px at the source's resolution
 MIN_UNITY = 0.85  # smallest share of the cut area that is one connected piece
-MIN_DEPTH = 0.2  # smallest radius of the part's largest inner circle divided by sqrt(area); square: 0.5
+# Smallest radius of the part's largest inner circle, divided by the square root of the part's area. A square
+# has 0.5.
+MIN_DEPTH = 0.2
 MIN_FILL = 0.35  # smallest share of the part's own box that the part fills
 BAND = 0.045  # half width of the ignored band along the cut, divided by sqrt(part's area)
-MAX_ASPECT_CHANGE = 1.2  # largest change of a box's aspect ratio in a clip: positions stay comparable
+# Largest change of the box's aspect ratio in a clip. With more, one position in the box is not always the
+# same part.
+MAX_ASPECT_CHANGE = 1.2
 TRIES = 6
 
 

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 DRAWN = 16  # number of objects from which the one nearest in colour is chosen
 NEAREST_SHARE = 0.5  # share of rivals chosen by colour; the others are random
 JITTER = 0.15  # standard deviation of the window's centre from the rival's centre, rival sizes
-MIN_SIZE = 0.4  # in target sizes: the rival is shown as large as the target, a smaller one would be blurred
+# Smallest size of a rival, in target sizes. It is shown as large as the target, so a smaller one would be
+# blurred.
+MIN_SIZE = 0.4
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
 
-CANVAS = 176  # side to which a picture is resized, px; the box in it is then about 96 px
-LARGE = 200  # a group with more objects is a collection, of which single objects are held out
+# Side to which a picture is resized, px. The box in it is then about as large as the network's input.
+CANVAS = 176
+# A group with more objects is a collection, of which single objects are held out.
+LARGE = 200
 HELD_OUT = 10  # one group in this many is held out: it is not trained on
 
 

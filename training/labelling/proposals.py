@@ -22,14 +22,22 @@ from training.labelling.segmenter import Frame, Mask, Outline, Segmenter
 from training.labelling.surroundings import MIN_SPEED, apartness, is_compact, pace_of
 
 MOTION, GRID = "motion", "click"  # kinds of proposals, as in meta.json
-MOTION_CLICKS, APART = 14, 14  # number of clicks; smallest distance between clicks, px of the reduced image
+# Number of clicks; smallest distance between two clicks, px of the image reduced for motion.
+MOTION_CLICKS, APART = 14, 14
 COLUMNS, ROWS = 7, 5  # numbers of columns and rows of the grid
-CHANGES = 8.0  # smallest change at a grid point in a third of the segment, grey levels
-LEAST, MOST = 10.0, 300.0  # limits of a box's size, px: smaller has no outline, larger gives parts
-MAX_OF_FRAME, MAX_OF_CLICK = 0.4, 0.25  # largest shares of the frame's area: a target's box; a clicked mask
-FILLS = 0.25  # smallest share of its box that a mask fills; others are scattered pixels
-CANDIDATES, OBJECTS = 18, 6  # largest numbers of masks to check for stability, and of objects to follow
-SURE, STABLE = 0.8, 0.75  # smallest quality of a mask; smallest overlap with the mask of its box
+# The grid clicks where a third of the segment changes the picture by more than this, grey levels.
+CHANGES = 8.0
+# Limits of a box's size (square root of its area), px. Smaller objects have no outline; larger boxes give
+# parts.
+LEAST, MOST = 10.0, 300.0
+# A target's box, and a clicked mask, may cover these shares of the frame's area.
+MAX_OF_FRAME, MAX_OF_CLICK = 0.4, 0.25
+# A mask must fill this share of its box; other masks are scattered pixels.
+FILLS = 0.25
+# At most this many masks are checked for stability, and this many objects are followed.
+CANDIDATES, OBJECTS = 18, 6
+# A mask needs this quality, and this overlap with the mask that is made from its box.
+SURE, STABLE = 0.8, 0.75
 
 
 @dataclass(frozen=True)

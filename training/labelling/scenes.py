@@ -15,15 +15,16 @@ from efftam_ros.core.errors import InputError
 from training.labelling.segmenter import Frame
 
 FPS = 15  # approximate number of frames per second that are followed
-SIDE = 800  # longest side of a frame, px; MobileSAM's input has 1024
+SIDE = 800  # longest side of a frame, px; MobileSAM's input has 1024 px
 SECONDS = 30  # seconds that are read of a video: more would show the same scene again
 LENGTH = 48  # frames of a segment, 3 s: in longer segments most trackers lose the object
-MIN_LENGTH = 18  # smallest number of frames of a segment; gives six labels, every third frame
+MIN_LENGTH = 18  # smallest number of frames of a segment, for six labels at every third frame
 STAYS = 12  # a place is clicked at only if it stays in the picture for this many frames
 PLACE = 480  # px; frames are reduced to this width to measure motion
-CUT = 12.0  # grey levels; at a cut the picture changes by more than this on average, and ...
-CUT_RATIO = 4.0  # ... by more than this many times the change of the frames around the cut
-STANDING = 0.03  # grey levels; a scene with a smaller mean change stands still (cars from the air: 0.05)
+CUT = 12.0  # smallest mean change of the picture at a cut between scenes, grey levels
+CUT_RATIO = 4.0  # smallest change at a cut, as a multiple of the change of the frames around it
+# A scene with a smaller mean change, grey levels, stands still. Cars seen from the air make 0.05.
+STANDING = 0.03
 MOVES = 4.0  # `motion` above this marks a place that moves on its own
 
 

@@ -30,7 +30,8 @@ Mask = NDArray[np.bool_]
 MEAN, STD = np.array([123.675, 116.28, 103.53]), np.array([58.395, 57.12, 57.375])
 SIDE = 1024  # side of the encoder's input, px
 TILES = 3  # windows along each side of an image
-WINDOW = 2.2  # side of a window, target sizes: smaller cuts off surroundings, larger shrinks the target
+# Side of a window in target sizes. A smaller window cuts off surroundings, a larger one shrinks the target.
+WINDOW = 2.2
 MIN_WINDOW = 8.0  # smallest side of a window, px
 CLICK, NOTHING, CORNERS = 1.0, -1.0, (2.0, 3.0)  # labels of points: on the object, unused, a box's corners
 OUTSIDE = -10.0  # logit of pixels outside the window

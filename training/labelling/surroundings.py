@@ -17,15 +17,22 @@ from numpy.typing import NDArray
 from efftam_ros.core.geometry import Box
 from training.labelling.segmenter import Frame, Mask
 
-LONGEST = 4.0  # largest ratio of length to width; longer masks are edges or strips (objects: up to 3.3)
-LARGEST = 0.9  # smallest share of a mask in its largest piece; other masks are partly hidden
+# Masks with a larger ratio of length to width are edges or strips; objects had at most 3.3.
+LONGEST = 4.0
+# A mask with a smaller share of its area in its largest piece is partly hidden.
+LARGEST = 0.9
 # The ring around a mask: its distance from the mask, px; its width, mask sizes; its smallest width, px.
 GAP, BAND, MIN_BAND = 4, 0.3, 4
-MIN_SPEED = 0.8  # smallest own motion over two frames, px; less is uncovered background
-APART = 0.125  # ring and mask move together if their motions differ by a smaller share
-VIEW, VIEW_SIZES = 64, 2.2  # side of the views that are compared, in px and in target sizes
-VIEW_GAP, VIEW_BAND = 3, 11  # in views: distances from the mask to the ring's inner and outer edge, px
-ALIKE, TEXTURE = 0.65, 12.0  # smallest correlation of similar rings; smallest contrast for it, grey levels
+# A mask with less own motion over two frames, px, is background that a moving object uncovers.
+MIN_SPEED = 0.8
+# A ring moves with its mask if their motions differ by a smaller share of the mask's motion.
+APART = 0.125
+# Side of the views that are compared, in px and in target sizes.
+VIEW, VIEW_SIZES = 64, 2.2
+# In a view the ring begins and ends at these distances from the mask, px.
+VIEW_GAP, VIEW_BAND = 3, 11
+# Rings with a larger correlation are similar. Rings with less contrast, grey levels, are not compared.
+ALIKE, TEXTURE = 0.65, 12.0
 MIN_RING = 80  # smallest area of a ring in a view, px
 
 

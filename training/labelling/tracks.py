@@ -23,19 +23,28 @@ from training.labelling.proposals import SURE, Proposal, bounds
 from training.labelling.segmenter import Frame, Mask, Segmenter
 from training.labelling.surroundings import goes_along, ring_likeness
 
-EVERY, DENSE = 3, 2  # frames between two labels (five labels per second); DENSE for short tracks
+# Frames between two labels: five labels per second, or more in short tracks.
+EVERY, DENSE = 3, 2
 AGREE = 0.5  # smallest overlap of both trackers' boxes, and of forward and backward boxes
-SCORE = 0.45  # smallest score of a tracker
-CYCLE = 0.6  # smallest IoU of the first boxes of both ways; smallest median IoU of both ways
-SHORTER = 0.6  # share of the frames that is tried next if not all can be followed back
-WAY = 0.3  # smallest motion of a target in its sizes, or logarithm of its change of size
-CLEARLY_LESS = 0.8  # targets that move forward by less than this share of `WAY` are skipped
+SCORE = 0.45  # with a smaller score a tracker is in doubt
+# Smallest IoU of the proposed box with the box at the end of the way back. The median IoU of the boxes of both
+# ways must be as large.
+CYCLE = 0.6
+# If not all frames can be followed back, this share of them is tried.
+SHORTER = 0.6
+# A target must move by this multiple of its size, or the logarithm of its size must change by this.
+WAY = 0.3
+# A target that moves forward by a smaller share of `WAY` is not followed back.
+CLEARLY_LESS = 0.8
 FIT = 0.6  # smallest overlap of a mask's box with the box from which the mask was made
-AREA = 2.0  # largest factor between a mask's area and the running mean
+AREA = 2.0  # largest factor between a mask's area and the mean area before
 LIKE = 0.45  # smallest likeness of a mask's colours to those in the first frame, 0..1
-LABELS, KEPT = 6, 0.6  # smallest number of labels of a track; smallest share of tried labels that fit
-SAME = 0.5  # two tracks are one if they share this much of the smaller masks (median)
-TOGETHER = 0.8  # smallest share of frames that tracks of one clip have in common
+# A track needs this many labels, and this share of the tried labels must fit.
+LABELS, KEPT = 6, 0.6
+# Two tracks show one object if their masks share this much of the smaller mask, in the median frame.
+SAME = 0.5
+# Tracks are put into one clip if they have this share of their frames in common.
+TOGETHER = 0.8
 
 
 @dataclass(frozen=True)
