@@ -65,7 +65,7 @@ class Part:
     is_box: bool = False
 
     def distance(self, width: int, height: int) -> NDArray[np.float64]:
-        """Return the distance of every pixel of an object's box, [height,width]."""
+        """Return for every pixel of an object's box its distance as `Part` defines it: [height,width]."""
         x = ((np.arange(width) + 0.5) / width - self.centre[0])[None]
         y = ((np.arange(height) + 0.5) / height - self.centre[1])[:, None]
         if self.kind != PATCH:

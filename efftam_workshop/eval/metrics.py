@@ -159,7 +159,7 @@ def success_curve(iou: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def shares_up_to(errors: NDArray[np.float64], thresholds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the share of frames whose error is at most each threshold: shape of ``thresholds``."""
+    """Return for each threshold the share of frames whose error is at most the threshold."""
     return np.asarray((errors[None, :] <= thresholds[:, None]).mean(axis=1), np.float64)
 
 

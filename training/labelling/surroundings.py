@@ -25,13 +25,14 @@ LARGEST = 0.9
 GAP, BAND, MIN_BAND = 4, 0.3, 4
 # A mask with less own motion over two frames, px, is background that a moving object uncovers.
 MIN_SPEED = 0.8
-# A ring moves with its mask if their motions differ by a smaller share of the mask's motion.
+# The ring around a mask moves with the mask if their motions differ by a smaller share of the mask's motion.
 APART = 0.125
 # Side of the views that are compared, in px and in target sizes.
 VIEW, VIEW_SIZES = 64, 2.2
-# In a view the ring begins and ends at these distances from the mask, px.
+# In a view, the ring around a mask begins and ends at these distances from the mask, px.
 VIEW_GAP, VIEW_BAND = 3, 11
-# Rings with a larger correlation are similar. Rings with less contrast, grey levels, are not compared.
+# The surroundings in two views are similar if their correlation is larger. With less contrast, grey levels,
+# they are not compared.
 ALIKE, TEXTURE = 0.65, 12.0
 MIN_RING = 80  # smallest area of a ring in a view, px
 

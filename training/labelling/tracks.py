@@ -27,8 +27,8 @@ from training.labelling.surroundings import goes_along, ring_likeness
 EVERY, DENSE = 3, 2
 AGREE = 0.5  # smallest overlap of both trackers' boxes, and of forward and backward boxes
 SCORE = 0.45  # with a smaller score a tracker is in doubt
-# Smallest IoU of the proposed box with the box at the end of the way back. The median IoU of the boxes of both
-# ways must be as large.
+# Smallest IoU of the proposed box with the box at the end of the way back. The median IoU of the boxes of
+# both ways must be as large.
 CYCLE = 0.6
 # If not all frames can be followed back, this share of them is tried.
 SHORTER = 0.6
@@ -37,7 +37,7 @@ WAY = 0.3
 # A target that moves forward by a smaller share of `WAY` is not followed back.
 CLEARLY_LESS = 0.8
 FIT = 0.6  # smallest overlap of a mask's box with the box from which the mask was made
-AREA = 2.0  # largest factor between a mask's area and the mean area before
+AREA = 2.0  # largest factor between a mask's area and the running mean of the areas
 LIKE = 0.45  # smallest likeness of a mask's colours to those in the first frame, 0..1
 # A track needs this many labels, and this share of the tried labels must fit.
 LABELS, KEPT = 6, 0.6

@@ -22,7 +22,7 @@ MODULES = tuple(name for name in NEEDED if name != "prompt_encoder")
 PYTHON_CALL_US = 1.0
 """Time that Python adds to each call of the CUDA driver. A simulation adds it too, so it is subtracted."""
 LARGE_COPY_BYTES = 100_000
-"""From this size on a copy counts for the rate of copies; smaller ones count as kernels."""
+"""Copies of at least this size give the rate of copies; smaller ones are counted like kernels."""
 
 
 @dataclass(frozen=True)

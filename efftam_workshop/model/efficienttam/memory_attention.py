@@ -184,7 +184,7 @@ class PooledKeys:
         return rows.reshape(-1, 2, channels).mean(dim=1)
 
     def merge(self, tokens: Tensor, pooled: Tensor) -> Tensor:
-        """Return the used tokens in the order of `PooledKeys`.
+        """Return the tokens that are attended to, in the order of `PooledKeys`.
 
         ``tokens``: all tokens of maps and pointers. ``pooled``: means over 2x2 tokens of the maps.
         """
@@ -192,7 +192,7 @@ class PooledKeys:
         return torch.cat([unpooled, pooled[: self.pooled], tokens[self.map_tokens :]])
 
     def keys(self, keys: Tensor) -> Tensor:
-        """Return the used keys. ``keys``: all of them, projected and rotated, [T N + pointers, C]."""
+        """Return the keys that are attended to. ``keys``: all, projected and rotated, [T N + pointers, C]."""
         pooled = self.average(keys)
         if self.pooling is Pooling.POOLED_2:
             pooled = pooled + POOLED_WEIGHT
