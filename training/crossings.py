@@ -21,7 +21,7 @@ NEAREST = 1.1
 # Distance of the copy along its path in frame 0, as a multiple of the box's sides: the prompted frame must
 # show copy and target apart.
 FIRST = (1.4, 2.8)
-# Length of the copy's path until the last frame, as a multiple of the distance in frame 0.
+# Length of the copy's path until the last frame, as a multiple of its distance from the target in frame 0.
 TRAVEL = (0.3, 2.2)
 IN_FRONT_SHARE = 0.55
 MAX_LAG = 3  # largest number of frames between the copy's shape and the target's

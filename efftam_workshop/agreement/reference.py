@@ -67,8 +67,8 @@ class GraphAgreement:
     @property
     def fault(self) -> str:
         """One line that names the worst output beyond the limits; "" if all outputs are within the limits."""
-        # "not <=" instead of ">": NaN is beyond the limit too.
         limits = self.limits
+        # "not <=" instead of ">": NaN is beyond the limit too.
         beyond = [found for found in self.deviations if not found.relative <= limits.deviation]
         if beyond:
             worst = max(beyond, key=lambda found: found.relative)

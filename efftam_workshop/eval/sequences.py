@@ -126,10 +126,14 @@ def _read(folder: Path) -> list[Sequence]:
 def read_own(folder: Path, table: Path | None = None) -> Sequence:
     """Read a sequence in the package's format.
 
-    Files: video.mp4; boxes.csv with the columns ``frame,x,y,w,h``, frames counted from 0 in increasing order
-    (nan or no row: the target is absent); optionally masks.npz with ``shape`` [N, H, W] and ``bits``, one row
-    of ``np.packbits`` per frame. ``table``: the table of one of several targets, boxes.csv, boxes_2.csv, ...;
-    the sequences are then called ``name#1``, ``name#2``, ..., and only the first can have masks. Raises
+    - video.mp4
+    - boxes.csv with the columns ``frame,x,y,w,h``. Frames count from 0 and increase. With nan or without a
+      row the
+      target is absent.
+    - masks.npz (optional) with ``shape`` [N, H, W] and ``bits``, one row of ``np.packbits`` per frame.
+
+    ``table``: if there are several targets, the table of one of them: boxes.csv, boxes_2.csv, ... The
+    sequences are then called ``name#1``, ``name#2``, ..., and only the first can have masks. Raises
     InputError.
     """
     path = table or folder / "boxes.csv"

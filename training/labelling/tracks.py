@@ -27,8 +27,8 @@ from training.labelling.surroundings import goes_along, ring_likeness
 EVERY, DENSE = 3, 2
 AGREE = 0.5  # smallest overlap of both trackers' boxes, and of forward and backward boxes
 SCORE = 0.45  # with a smaller score a tracker is in doubt
-# Smallest IoU of the proposed box with the box at the end of the way back. The median IoU of the boxes of
-# both ways must be as large.
+# A target is followed forward and then back to the first frame. The last box must have this IoU with the
+# proposed box. In the median frame the boxes of both directions must have it, too.
 CYCLE = 0.6
 # If not all frames can be followed back, this share of them is tried.
 SHORTER = 0.6
