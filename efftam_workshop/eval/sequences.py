@@ -128,8 +128,7 @@ def read_own(folder: Path, table: Path | None = None) -> Sequence:
 
     - video.mp4
     - boxes.csv with the columns ``frame,x,y,w,h``. Frames count from 0 and increase. With nan or without a
-      row the
-      target is absent.
+      row the target is absent.
     - masks.npz (optional) with ``shape`` [N, H, W] and ``bits``, one row of ``np.packbits`` per frame.
 
     ``table``: if there are several targets, the table of one of them: boxes.csv, boxes_2.csv, ... The
