@@ -39,7 +39,7 @@ from training.labelling.tracks import clips_of, find_tracks
 SEGMENTS = 3  # default number per video: more segments show the same scene again
 # If the median speed of the objects is larger, in sizes per frame, every frame of the file is followed.
 FAST = 0.1
-MAX_CLIPS = 10  # largest number of clips of a segment; keeps the clips' numbers unique
+MAX_CLIPS = 10  # largest number of clips of a segment, and step between the segments' clip numbers
 
 
 @dataclass(frozen=True)
