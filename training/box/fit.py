@@ -221,7 +221,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"nothing was followed in {', '.join(map(str, args.folders))}; run record first")
     scenes = sorted({one.scene for one in noisy})
     fold = {scene: number % FOLDS for number, scene in enumerate(scenes)}
-    # A single scene leaves no targets to fit to if it is left out. Then shares fitted to all targets are used.
+    # A single scene leaves no targets to fit to if it is left out. Then shares of all targets are used.
     parts = [[one for one in noisy if fold[one.scene] != left_out] for left_out in range(FOLDS)]
     shares = solve(noisy)
     without = [solve(part) if part else shares for part in parts]
