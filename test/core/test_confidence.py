@@ -45,7 +45,7 @@ def run(
 ) -> list[Track]:
     """Follow a target at rest for three seconds.
 
-    ``likeness(i)``: of what is in image i to the selected crop, None: no identity network; ``seen(i)``: whether
+    ``likeness(i)``: likeness of what is in image i, None: no identity network; ``seen(i)``: whether
     the network sees the target; ``growth(i)``: factor on its sides.
     """
     now = [0]
