@@ -1,4 +1,5 @@
-"""The bridge's settings. Nothing of MAVLink is imported, so that they can be listed without it."""
+"""The bridge's settings. This module does not import pymavlink, so that programs can list the settings
+without it."""
 
 from __future__ import annotations
 
@@ -10,15 +11,15 @@ from efftam_ros.core.errors import InputError, shown
 
 MAX_LINKS = 8
 MAX_NAME_BYTES = 32
-# MAVLink's components of gimbal devices, in the order of the mounts that they are.
+# MAVLink's component ids of gimbals: GIMBAL, GIMBAL2 to GIMBAL6. An autopilot numbers them 1 to 6.
 GIMBAL_COMPONENTS = (154, 171, 172, 173, 174, 175)
-# 0: the first; 1 to 6: a number of the manager's own; else a component.
+# 0: the first gimbal. 1 to 6: the autopilot's number of a gimbal without a component. Others: component ids.
 GIMBAL_DEVICE_IDS = (0, 1, 2, 3, 4, 5, 6, *GIMBAL_COMPONENTS)
 
 
 @dataclass(frozen=True)
 class BridgeConfig(CheckedSettings):
-    """All of the bridge: links, camera component, gimbal client."""
+    """The settings of the whole bridge: its links, its camera component and its gimbal client."""
 
     links: str = setting(
         "udpout:127.0.0.1:14550",
@@ -158,7 +159,7 @@ class BridgeConfig(CheckedSettings):
 
     @property
     def ids(self) -> tuple[int, int]:
-        """System and component that the bridge is."""
+        """The bridge's own MAVLink system id and component id."""
         return self.system_id, self.component_id
 
     @property

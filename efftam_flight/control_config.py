@@ -11,24 +11,26 @@ from efftam_flight.values import GimbalLimits, Rates
 from efftam_ros.core.config import SHARE, CheckedSettings, setting
 from efftam_ros.core.reasons import NO_REASON, Reason
 
-# Beyond it a stop can't be reached, rad.
+# A configured stop at this angle or beyond means that the axis has no stop, rad.
 NO_STOP = 10.0
 
 
 class Phase(Enum):
-    """What the controller does."""
+    """The phases of the controller: what it does at present."""
 
     OFF = "off"  # not enabled
     WAITING = "waiting"  # enabled, no target selected
     FOLLOWING = "following"  # the target is measured
-    PREDICTING = "predicting"  # by the prediction, for a short time
-    FADING = "fading"  # the prediction is old: the rates go down to zero
-    HOLDING = "holding"  # zero rates, or small ones that a gimbal which stands may answer, for a reason
+    PREDICTING = "predicting"  # the target is not measured: the prediction is followed for a short time
+    FADING = "fading"  # the prediction is old: the rates fall to zero
+    # `GimbalCommand.reason` gives the cause. Rates are zero, or small ones that test whether a stalled gimbal
+    # moves again.
+    HOLDING = "holding"
     CONTROL_LOST = "control lost"  # another component moves the gimbal: nothing is sent
 
 
 class Law(Enum):
-    """The control law that gave the rates."""
+    """The control law that computed the rates."""
 
     NONE = "none"
     LINE_OF_SIGHT = "line of sight"
@@ -37,11 +39,11 @@ class Law(Enum):
 
 @dataclass(frozen=True)
 class ControlConfig(CheckedSettings):
-    """Gains, limits and times of the controller."""
+    """Gains, limits and times of the gimbal controller."""
 
-    # The loop's delay is the command's (30 ms) and the gimbal's lag, whatever the latency: 7 leaves a phase
-    # margin of 58 degrees at a lag of 50 ms. Where the attitudes' time is not known to within 20 ms, 2.5 with
-    # a feed-forward of 0.5 stays calm.
+    # With line of sight the latency of the images is outside the loop. Its delay is that of the command
+    # (30 ms) and the gimbal's lag. At a lag of 50 ms a gain of 7 leaves a phase margin of 58 degrees. If the
+    # stamps of attitudes are wrong by more than 20 ms, use a gain of 2.5 and a feed-forward of 0.5.
     kp: float = setting(
         7.0,
         "gain on the angle between target and axis, 1/s; a gimbal with 150 ms lag takes 2.5 to 4",
@@ -138,7 +140,7 @@ class ControlConfig(CheckedSettings):
     cautious_time: float = setting(
         0.3, "how long that share applies after a selection or a return, s", within=(0.0, 10.0)
     )
-    # A tracker that has just started may take a jerk of the image for motion of the target.
+    # The tracker's first velocities after a selection may come from a jerk of the image, not from the target.
     cautious_acceleration: float = setting(
         1.5, "largest increase of a rate per second during cautious_time, rad/s^2", within=(0.01, 1000.0)
     )
@@ -152,13 +154,14 @@ class ControlConfig(CheckedSettings):
 
     @property
     def limits(self) -> GimbalLimits:
-        """The stops, infinite where there is none."""
+        """The configured stops, rad; infinite where an axis has no stop."""
         stops = (self.pitch_min, self.pitch_max, self.yaw_min, self.yaw_max)
         return GimbalLimits(*(v if abs(v) < NO_STOP else math.copysign(math.inf, v) for v in stops))
 
 
 class Instant(NamedTuple):
-    """One moment on both clocks: the images' clock, which may be set, and one that never jumps, s."""
+    """One moment on two clocks: ``stamp_ns`` on the images' clock, which may be set, and ``steady_s`` on a
+    clock that never jumps."""
 
     stamp_ns: int
     steady_s: float
@@ -166,8 +169,11 @@ class Instant(NamedTuple):
 
 @dataclass(frozen=True)
 class GimbalCommand:
-    """The answer of one tick. ``rates`` are to be sent when ``send``; ``reason`` is empty when all
-    is well; ``at_stop`` names the axes that stand at a mechanical stop."""
+    """The controller's command for one tick.
+
+    ``rates``: the rates to send if ``send`` is true. ``reason``: what limits or prevents steering, empty if
+    nothing does. ``at_stop``: the axes ("pitch", "yaw") that are at a mechanical stop.
+    """
 
     rates: Rates
     send: bool

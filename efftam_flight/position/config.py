@@ -1,4 +1,4 @@
-"""Settings of the estimate of positions."""
+"""Settings of the estimator of positions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from efftam_ros.core.config import CheckedSettings, setting
 
 @dataclass(frozen=True)
 class PositionConfig(CheckedSettings):
-    """Errors of what is measured (each one standard deviation), and limits."""
+    """Errors of the measurements, each one standard deviation, and limits of the estimate."""
 
     attitude_error: float = setting(
         math.radians(1.0), "error of the camera's tilt, about each level axis, rad", within=(1e-4, 0.5)

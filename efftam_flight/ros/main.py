@@ -44,5 +44,5 @@ Wiring: docs/flight.md. A file with all parameters: config/flight.yaml.""",
 
 
 def main(name: str, args: list[str] | None = None, **given: Any) -> int:
-    """See `run_program`."""
+    """Run the node of this name until it ends, and return the exit code; see `run_program`."""
     return run_program(name, PROGRAMS[name], args, **given)

@@ -1,4 +1,4 @@
-"""The parameters of the flight nodes, and their file.
+"""The parameters of the flight nodes. This command writes a file with all of them:
 
 python -m efftam_flight.ros.parameters > config/flight.yaml
 """
@@ -19,14 +19,14 @@ from efftam_ros.ros.common.parameters import ParameterSet
 
 @dataclass(frozen=True)
 class GimbalConfig(ControlConfig):
-    """The gimbal node's settings."""
+    """The parameters of the node efftam_gimbal."""
 
     autostart: bool = setting(True, "configure and activate when the node starts; steering stays off")
 
 
 @dataclass(frozen=True)
 class PositionNodeConfig(PositionConfig):
-    """The position node's settings."""
+    """The parameters of the node efftam_position."""
 
     camera: str = setting(
         "gimbal",
@@ -60,24 +60,24 @@ class PositionNodeConfig(PositionConfig):
 
     @property
     def mount(self) -> Vector | None:
-        """Roll, pitch, yaw of a fixed camera, rad; None for another one."""
+        """Roll, pitch, yaw of a camera that is fixed to the vehicle, rad; None if it is not fixed."""
         return (self.mount_roll, self.mount_pitch, self.mount_yaw) if self.camera == "fixed" else None
 
     @property
     def origin(self) -> GeoPoint | None:
-        """Of the local frame of pose and tf; None where it is not known."""
+        """The origin of the local frame, if poses come from pose or tf; None if it is unknown."""
         point = GeoPoint(self.origin_latitude, self.origin_longitude, self.origin_altitude)
         return point if point.is_place else None
 
 
-# The controller is made again when the node is configured: gains don't change under a moving gimbal.
+# These parameters take effect when the node is configured, so that gains never change while a gimbal moves.
 GIMBAL = ParameterSet(
     (("Steering", GimbalConfig),), ("autostart",), tuple(f.name for f in fields(ControlConfig))
 )
 POSITION = ParameterSet(
     (("Where on the ground", PositionNodeConfig),), tuple(f.name for f in fields(PositionNodeConfig))
 )
-# All are read when the node starts: links are not exchanged under a moving gimbal.
+# All parameters of the bridge are read when the node starts, so that links never change while a gimbal moves.
 MAVLINK = ParameterSet((("The bridge", BridgeConfig),), tuple(f.name for f in fields(BridgeConfig)))
 
 

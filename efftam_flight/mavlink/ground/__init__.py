@@ -1,1 +1,1 @@
-"""The vehicle and the target on the ground: position, tracking status 276, FOLLOW_TARGET."""
+"""Positions: reads the vehicle's, and sends the target's as CAMERA_TRACKING_GEO_STATUS and FOLLOW_TARGET."""
