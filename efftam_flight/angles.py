@@ -1,4 +1,4 @@
-"""Directions and rotations: bearing and quaternion to yaw and pitch.
+"""Converts bearings and quaternions to yaw and pitch, and computes with rotations.
 
 Axes of gimbal, vehicle and level frames: x forward, y right, z down (MAVLink). Axes of the camera (REP 103):
 x right, y down, z forward. Yaw is positive to the right, pitch up; a bearing's elevation is positive down.
@@ -14,13 +14,13 @@ Vector = tuple[float, float, float]
 
 
 def wrapped(angle: float) -> float:
-    """Return the same angle in [-pi, pi]."""
+    """Return the angle plus the multiple of a full turn that brings it into [-pi, pi], rad."""
     return math.remainder(angle, 2 * math.pi)
 
 
 def normalised(q: Quaternion) -> Quaternion | None:
-    """Return ``q`` at length 1; None when a number in it is not finite, or its length is not within 0.9 to
-    1.1."""
+    """Return ``q`` scaled to length 1. Return None, because ``q`` is no rotation, if its length is not finite
+    or not between 0.9 and 1.1."""
     length = math.sqrt(sum(v * v for v in q))
     if not 0.9 < length < 1.1:
         return None
@@ -28,9 +28,10 @@ def normalised(q: Quaternion) -> Quaternion | None:
 
 
 def rotated(q: Quaternion, v: Vector) -> Vector:
-    """Transform ``v`` from the axes that ``q`` has turned into the axes before the turn."""
+    """Convert a vector from the turned axes to the original axes. ``q``: the rotation that turns the original
+    axes into the turned ones."""
     w, x, y, z = q
-    # v + 2 w (u x v) + 2 u x (u x v), with u = (x, y, z)
+    # The result is v + 2 w (u x v) + 2 u x (u x v), with u = (x, y, z). Here a is u x v, and b is u x a.
     a = (y * v[2] - z * v[1], z * v[0] - x * v[2], x * v[1] - y * v[0])
     b = (y * a[2] - z * a[1], z * a[0] - x * a[2], x * a[1] - y * a[0])
     return v[0] + 2 * (w * a[0] + b[0]), v[1] + 2 * (w * a[1] + b[1]), v[2] + 2 * (w * a[2] + b[2])

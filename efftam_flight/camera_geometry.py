@@ -21,12 +21,13 @@ NS = 1_000_000_000
 WINDOW_S, MIN_IMAGES = 1.0, 12
 # A camera with more roll than this makes steering oscillate, rad.
 MAX_ROLL = math.radians(27.0)
-# If |k| is smaller than this, the target moves together with the gimbal, and the fit shows nothing.
+# The factor k is the motion of the picture divided by the turn of the gimbal. If |k| is smaller than this,
+# the target moves together with the gimbal, and no roll can be measured.
 MIN_ANSWER = 0.7
-# This many images in a row must show a roll, because a target's own motion may look like a roll briefly.
+# A roll is reported if this many images in a row show it. A target's own motion may look like a roll briefly.
 MIN_DOUBTS = 4
-# A fit counts if the standard deviation of k is at most KNOWN. The roll must differ from the limit MAX_ROLL
-# by SURE of these standard deviations.
+# A measured roll is used if its standard deviation is at most KNOWN, rad. It counts as above or below
+# MAX_ROLL if it differs from MAX_ROLL by SURE standard deviations.
 KNOWN, SURE = 0.15, 3.0
 
 
@@ -38,7 +39,8 @@ class CameraGeometry:
     """
 
     def __init__(self) -> None:
-        self._seen: deque[tuple[float, complex, complex]] = deque()  # stamp (s), bearing, turn of the axis
+        # (stamp in s, bearing in rad, turn of the optical axis in rad), of the images in the window.
+        self._seen: deque[tuple[float, complex, complex]] = deque()
         self._yaw = 0.0  # yaw of the optical axis at the last image, rad
         self.roll: float | None = None
         self.fits = False

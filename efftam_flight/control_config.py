@@ -16,10 +16,10 @@ NO_STOP = 10.0
 
 
 class Phase(Enum):
-    """The phases of the controller: what it does at present."""
+    """What the gimbal controller does at present."""
 
-    OFF = "off"  # not enabled
-    WAITING = "waiting"  # enabled, no target selected
+    OFF = "off"  # steering is not enabled
+    WAITING = "waiting"  # steering is enabled, but there is no target
     FOLLOWING = "following"  # the target is measured
     PREDICTING = "predicting"  # the target is not measured: the prediction is followed for a short time
     FADING = "fading"  # the prediction is old: the rates fall to zero
@@ -41,9 +41,10 @@ class Law(Enum):
 class ControlConfig(CheckedSettings):
     """Gains, limits and times of the gimbal controller."""
 
-    # With line of sight the latency of the images is outside the loop. Its delay is that of the command
-    # (30 ms) and the gimbal's lag. At a lag of 50 ms a gain of 7 leaves a phase margin of 58 degrees. If the
-    # stamps of attitudes are wrong by more than 20 ms, use a gain of 2.5 and a feed-forward of 0.5.
+    # In steering by line of sight the latency of the images is outside the control loop. The loop contains
+    # the delay of the command (30 ms) and the gimbal's lag. At a lag of 50 ms a gain of 7 leaves a phase
+    # margin of 58 degrees. If the stamps of attitudes may be wrong by more than 20 ms, use a gain of 2.5 and
+    # a feed-forward of 0.5.
     kp: float = setting(
         7.0,
         "gain on the angle between target and axis, 1/s; a gimbal with 150 ms lag takes 2.5 to 4",
@@ -140,7 +141,8 @@ class ControlConfig(CheckedSettings):
     cautious_time: float = setting(
         0.3, "how long that share applies after a selection or a return, s", within=(0.0, 10.0)
     )
-    # The tracker's first velocities after a selection may come from a jerk of the image, not from the target.
+    # Just after a selection the tracker may take a jerk of the image for motion of the target. So rates may
+    # grow only slowly then.
     cautious_acceleration: float = setting(
         1.5, "largest increase of a rate per second during cautious_time, rad/s^2", within=(0.01, 1000.0)
     )

@@ -46,7 +46,8 @@ class FrozenPicture:
         the camera's focal length. ``axis`` and ``focal_px`` are None if unknown.
         """
         if self.is_frozen:
-            # NaN, too, ends the freeze: no motion could be measured against an image of another view.
+            # The motion is NaN if the new image can't be compared with the frozen one. That ends the freeze,
+            # too.
             if not shift_px <= max(MIN_MOTION_PX, 2 * self._shift_px):
                 self.forget()
             return

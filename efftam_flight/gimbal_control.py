@@ -23,8 +23,7 @@ from efftam_ros.core.types import TrackState
 from efftam_ros.messages.bearing import CameraModel
 from efftam_ros.messages.reports import MotionReport
 
-# If the images' clock and the steady clock drift apart by more than this between two ticks, the images' clock
-# was set, s.
+# The images' clock was set if, between two ticks, it advances more or less than the steady clock by this, s.
 CLOCK_STEP_S = 0.2
 # Longest time between the stamps of two answers, s. A longer gap invalidates earlier measurements.
 GAP_S = 1.0
@@ -34,8 +33,8 @@ TRIAL_SHARE = 4.0
 
 
 class Permission:
-    """Decides whether steering is permitted. It is not before `enable`, nor after control of the gimbal was
-    lost or not granted in time.
+    """Decides whether steering is permitted: from `enable` on, until control of the gimbal is lost or is not
+    granted in time.
 
     ``gimbal_alive``: whether the gimbal itself sends messages. Its manager may send messages without it.
     """
@@ -43,11 +42,11 @@ class Permission:
     def __init__(self) -> None:
         self.enabled = False
         self.gimbal_alive = True
-        self._control: Control | None = None  # None: not reported yet
+        self._control: Control | None = None  # who controls the gimbal; None: not reported yet
         self._reason = NO_REASON  # the manager's reason for `_control`
         self._held = False  # whether control was held at any time since `enable`
         self._waits_since_s = math.inf
-        self._lost = NO_REASON  # why control was lost or not granted; empty if it was not lost
+        self._lost = NO_REASON  # why control was lost or not granted; empty if neither happened
         self._ended = NO_REASON  # why the controller itself ended steering; empty if it did not
 
     def enable(self, enabled: bool) -> None:
@@ -245,7 +244,7 @@ class GimbalControl:
             self._cautious_until_s = self._last_tick.steady_s + self.config.cautious_time
 
     def _decide(self, now: Instant, dt_s: float) -> GimbalCommand:
-        """Return the wished command before the limits of acceleration. It holds the gimbal unless steering is
+        """Return the command, before its rates are limited. The command holds the gimbal unless steering is
         permitted and the newest answer is usable."""
         refusal = self._permission.refusal()
         if refusal is not None:
@@ -272,7 +271,7 @@ class GimbalControl:
         return self._follow(estimate, now, dt_s)
 
     def _follow(self, estimate: MotionReport, now: Instant, dt_s: float) -> GimbalCommand:
-        """Return the command that follows a usable answer. It holds the gimbal if the answer is too old."""
+        """Return the command that follows a usable answer, or holds the gimbal if the answer is too old."""
         config = self.config
         age_s = (now.stamp_ns - estimate.stamp_ns) / NS
         if age_s < -FUTURE_S:
@@ -281,7 +280,7 @@ class GimbalControl:
             return _hold(ReasonCode.ANSWER_OLD.reason(age_s=age_s))
         unseen_s = age_s if estimate.measured else age_s + estimate.age_s
         left = 1.0 - max(unseen_s - config.coast, 0.0) / config.fade
-        if not left > 0.0:  # also true for a NaN age, which a target has that was never measured
+        if not left > 0.0:  # also true if the age is NaN, because the target was never measured
             return _hold(ReasonCode.UNSEEN.reason(unseen_s=unseen_s))
         if self._stall.rests(now.steady_s):
             self._forget()

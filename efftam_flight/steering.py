@@ -126,8 +126,8 @@ class Steering:
         frame, heading = self._heading_at(now.stamp_ns)
         q = None
         if sample is not None:
-            # Later than EXTRAPOLATED_NS after the newest sample, the attitude extrapolated to that limit is
-            # kept. The sample itself would be a jump of the axis.
+            # Attitudes are extrapolated for at most EXTRAPOLATED_NS. After that the last extrapolated
+            # attitude is kept: with the sample itself, the axis would jump back.
             q = self._gimbal.at(min(now.stamp_ns, sample.stamp_ns + EXTRAPOLATED_NS)) or sample.q
         if not missing and q is not None and not self._filter.is_empty and frame is self._filter_frame:
             law = Law.LINE_OF_SIGHT

@@ -19,8 +19,8 @@ Quaternion = tuple[float, float, float, float]
 class YawFrame(Enum):
     """The direction in which the yaw of a gimbal's attitude is zero."""
 
-    EARTH = "earth"  # north
-    VEHICLE = "vehicle"  # the vehicle's nose
+    EARTH = "earth"  # yaw counts from north
+    VEHICLE = "vehicle"  # yaw counts from the vehicle's nose
 
 
 class Control(Enum):
@@ -49,7 +49,7 @@ class AttitudeSample:
     at_yaw_limit: bool = False
 
 
-# Bits of MAVLink's GIMBAL_DEVICE_FLAGS, and in the second line of GIMBAL_DEVICE_ERROR_FLAGS.
+# The first line has bits of MAVLink's GIMBAL_DEVICE_FLAGS, the second one bits of GIMBAL_DEVICE_ERROR_FLAGS.
 YAW_LOCK, IN_VEHICLE_FRAME, IN_EARTH_FRAME = 16, 32, 64
 AT_PITCH_LIMIT, AT_YAW_LIMIT = 2, 4
 

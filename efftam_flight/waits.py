@@ -1,5 +1,5 @@
 """Waiting times of the gimbal controller and the bridge, s. Both import this table, so that they can't
-disagree. Times that users can set are fields of `ControlConfig` and `BridgeConfig`. """
+disagree. Times that users can set are fields of `ControlConfig` and `BridgeConfig`."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ MAX_REQUESTS = 5
 GIVEN_S = 10.0  # steering ends if control was not granted within this time after `enable`
 
 # Motion of the gimbal
+
 # A gimbal whose angles do not change for this long stands. A gimbal that works responds to a rate in this
 # time.
 STANDS_S = 0.5

@@ -98,9 +98,9 @@ class _Nobody:
 class FollowFlight:
     """One simulated flight.
 
-    Tests and endings set these attributes. ``state``: the target's state in the tracker's answers.
-    ``answers``: whether the tracker answers. ``placed``: whether the position node runs. ``bridged``: whether
-    the bridge runs.
+    Tests and the functions in `ENDINGS` change these attributes. ``state``: the target's state in the
+    tracker's answers. ``answers``: whether the tracker answers. ``placed``: whether the position node runs.
+    ``bridged``: whether the bridge runs.
     """
 
     def __init__(self, flavour: str, seed: int = 1, follow: bool = True) -> None:

@@ -39,8 +39,8 @@ SEEDS = 100_000
 WITHIN_95 = 5.991  # 95 % quantile of the normalised error in two dimensions (chi-squared)
 IMAGE_S, ATTITUDE_S, PLACE_S = 0.2, 0.1, 0.2
 HOME = GeoPoint(47.4, 8.55, 430.0)
-# A gimbal never points exactly at the target. The angle between axis and target, rad, and its frequency,
-# rad/s.
+# A gimbal never points exactly at the target. So the optical axis circles around the target at this angle,
+# rad, with this frequency, rad/s.
 OFF_AXIS, OFF_AXIS_RATE = math.radians(3.0), 0.7
 
 

@@ -88,8 +88,8 @@ class Processes:
         self._environment["PYTHONPATH"] = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
 
     def start(self, name: str, command: Sequence[str]) -> None:
-        # Each process gets a session of its own, so that Ctrl-C reaches only this process. It ends the
-        # others.
+        # Each child process gets a session of its own. So Ctrl-C reaches only the parent, which ends the
+        # children.
         with self._log(name).open("w") as log:
             self._running[name] = subprocess.Popen(
                 command,

@@ -170,7 +170,7 @@ class World:
 
     def _free_place(self, rng: np.random.Generator, clear_m: float) -> tuple[float, float]:
         """Return north and east, m, of a random place that is at least about ``clear_m`` away from the
-        roads."""
+        target's road."""
         config = self.config
         while True:
             north, east = rng.uniform(-130, 130, 2)

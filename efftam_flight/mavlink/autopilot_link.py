@@ -98,7 +98,7 @@ class AutopilotLink:
         self.clock = ClockMap()
         self.subscriptions = WantedIntervals()
         self.kind = AutopilotKind()
-        self.autopilot: int | None = None  # field `autopilot` of its heartbeat; None: none has arrived
+        self.autopilot: int | None = None  # field `autopilot` of the heartbeat; None: none has arrived
         self._ids, self._target, self._outbox = ids, component, outbox
         # Arrival of the newest message, and of the newest message that carried a new time since boot, s.
         self._received_s = self._timed_s = -math.inf
@@ -106,7 +106,7 @@ class AutopilotLink:
         self._paused = True
         # For each kind of message: the newest time since boot that it carried, and its arrival, s.
         self._times: dict[str, tuple[float, float]] = {}
-        # The newest time since boot of all kinds, and its arrival, s.
+        # The newest time since boot that any message carried, and the arrival of this message, s.
         self._newest_s = self._newest_at_s = -math.inf
 
     def receive(self, link: str, message: Message, now_s: float) -> bool:

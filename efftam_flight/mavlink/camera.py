@@ -132,7 +132,7 @@ class CameraComponent:
         self._position: tuple[PositionReport | None, float] = (None, -math.inf)  # (position, arrival in s)
         self._intervals: dict[tuple[int, Sender], float] = {}  # (message id, requester): interval in s
         self._due: dict[tuple[int, str], float] = {}  # (message id, link): when to send the next message, s
-        self._commands: dict[tuple[int, int, int], _Command] = {}  # key: sender's system, component; command
+        self._commands: dict[tuple[int, int, int], _Command] = {}  # by sender's system, component; command
         self._image_offset_ns = 0  # the images' clock minus the system's clock
         self._next_heartbeat_s = -math.inf
         self._started_s: float | None = None
@@ -180,7 +180,7 @@ class CameraComponent:
             else:
                 self._refuse(key, command, result.message)
 
-    # Time
+    # Periodic work
 
     def tick(self, now: Instant) -> None:
         """Send the heartbeat and the streams that are due, and reject commands that the tracker did not

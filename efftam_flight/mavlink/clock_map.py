@@ -27,8 +27,8 @@ SPAN_S, SPANS, MIN_SPANS = 1.0, 10, 4
 # Drifts outside this range are not corrected. A smaller one may be jitter of the link, since quartz clocks
 # drift a hundred times less. A larger one is not the drift of a clock.
 MIN_DRIFT, MAX_DRIFT = 0.002, 0.05
-# If the other clock goes back, or ahead, by more than this, it was restarted, s. A message that is delayed
-# more than usual does not count as a restart: it would look younger than it is.
+# If the other clock goes back, or ahead, by more than this, it was restarted, s. A message with a long delay
+# must not count as a restart: the delay would be ignored, and the message would look younger than it is.
 JUMP_S = 1.0
 
 
@@ -37,7 +37,8 @@ class ClockMap:
     from a clock that never jumps."""
 
     def __init__(self) -> None:
-        # For each second the message with the smallest delay: (its arrival, our clock minus theirs).
+        # For each second, of the message with the smallest delay: (arrival, our clock minus the other clock),
+        # s.
         self._best: deque[tuple[float, float]] = deque(maxlen=SPANS)
         self._drift = 0.0
         self._span_s = -math.inf

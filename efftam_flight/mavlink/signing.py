@@ -90,8 +90,8 @@ class Signer:
         return False
 
     def set_time(self) -> None:
-        """Advance the time to the clock's, before a frame is signed or checked. The time never goes back, so
-        that it stays later than in all frames before."""
+        """Advance the time to the clock's present time, before a frame is signed or checked. The time never
+        goes back, because a frame with an earlier time than the last one would be refused."""
         self.state.timestamp = max(self.state.timestamp, int((self._clock() - EPOCH_S) * UNITS_PER_S))
 
     def keep(self) -> None:
@@ -115,7 +115,8 @@ class Signer:
 
 
 def read_key(file: Path) -> bytes:
-    """Return the 32 bytes of the key in a file, which begins with 64 hexadecimal digits, as sha256sum prints.
+    """Return the 32 bytes of the key in a file. The file must begin with 64 hexadecimal digits, as sha256sum
+    prints them.
 
     Raise InputError if the file can't be read, if others than its owner may use it, or if it holds no key.
     The error never contains the file's content.

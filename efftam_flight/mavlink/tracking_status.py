@@ -186,8 +186,8 @@ class LandingTarget:
             target_num=0,
             frame=mav.MAV_FRAME_BODY_FRD,
             angle_x=azimuth,
-            # The elevation of a bearing is measured at its azimuth. LANDING_TARGET has two independent
-            # angles, each measured in one axis of the image.
+            # The elevation of a bearing is the angle from the level plane of the camera, at the bearing's
+            # azimuth. LANDING_TARGET needs the angle in the vertical plane through the optical axis.
             angle_y=math.atan2(math.tan(elevation), math.cos(azimuth)),
             distance=distance_m if now.steady_s - measured_s <= RANGE_AGE_S else 0.0,
             size_x=size[0],

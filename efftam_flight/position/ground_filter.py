@@ -26,7 +26,7 @@ Array = NDArray[np.float64]
 
 # The error of tilt and heading has two parts: a lasting one (mounting, compass) and a fast one (vibration,
 # rounding). These are their shares of the standard deviation.
-LASTING, FAST = 0.8, 0.6  # 0.8^2 + 0.6^2 = 1
+LASTING, FAST = 0.8, 0.6  # the squares add up to 1, the whole variance
 # Correlation times of the lasting and of the fast errors, s.
 LASTING_S, FAST_S = 300.0, 0.2
 # The considered errors, each of unit variance. 0 to 2: lasting error of tilt about the camera's right axis,

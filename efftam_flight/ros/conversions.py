@@ -38,7 +38,8 @@ BODY_OF_CAMERA: Quaternion = (0.0, 1.0, 0.0, 0.0)
 
 def attitude_of(message: Any, at_pitch_limit: bool, at_yaw_limit: bool) -> AttitudeSample:
     """Read an attitude from a geometry_msgs/QuaternionStamped. Raise InputError if its frame_id names no yaw
-    frame ("earth" or "vehicle"). The limits are those that `AttitudeSample` contains."""
+    frame ("earth" or "vehicle"). ``at_pitch_limit``, ``at_yaw_limit``: whether this axis is at an end
+    stop."""
     try:
         frame = YawFrame(message.header.frame_id)
     except ValueError:

@@ -60,8 +60,8 @@ ANSWERS = 40
 POLL_S = 0.01
 # Time between two reads of boxes and decisions, and of the calibration, s.
 READ_S, CALIBRATION_S = 0.02, 0.5
-# Longest wait of a service call (`enable_follow`, and those on parameters), s. With /clock see `_Turns.take`
-# in efftam_ros/ros/common/process.py.
+# Longest wait of a service call, such as `enable_follow`, s. With simulated time calls wait only for the next
+# tick.
 SERVED_S = 0.4
 
 

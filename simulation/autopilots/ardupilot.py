@@ -148,7 +148,7 @@ class ArduPilot(Autopilot):
             self.acknowledge(port, message, UNSUPPORTED)
 
     def _configure(self, message: Message) -> None:
-        """Store who is in control, as command 1001 demands. Message 281 reports it; it has no other
+        """Store who is in control, as command 1001 demands. This is reported in message 281, and has no other
         effect."""
         sender = (message.get_srcSystem(), message.get_srcComponent())
         system, component = int(message.param1), int(message.param2)

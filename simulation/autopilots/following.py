@@ -112,7 +112,7 @@ class FollParameters:
     sysid: int = 0
     dist_max: float = 100.0
     ofs_type: int = 0  # axes of `ofs`: 0: north, east, down; 1: relative to the target's heading
-    ofs: tuple[float, float, float] = (0.0, 0.0, 0.0)  # m; all 0: the offset when the mode begins
+    ofs: tuple[float, float, float] = (0.0, 0.0, 0.0)  # m; all 0: keep the offset at the mode's begin
 
 
 class ApFollow(Follower):

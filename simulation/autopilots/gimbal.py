@@ -59,7 +59,7 @@ class Mount:
         self._direction, self.lock = (pitch, yaw), False
 
     def step(self, time_s: float) -> None:
-        """Move the mount until this time, s."""
+        """Simulate the mount's motion up to this time, s."""
         if self._time_s is None:
             self._time_s = time_s
         while self._time_s < time_s - 1e-9:

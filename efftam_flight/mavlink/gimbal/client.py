@@ -51,7 +51,7 @@ NO_ATTITUDE = (math.nan,) * 4
 STATUS_KIND, ATTITUDE_KIND = "GIMBAL_MANAGER_STATUS", "GIMBAL_DEVICE_ATTITUDE_STATUS"
 
 STATUS_HZ = 5.0
-# Our rates override the pilot's stick until its motion is detected. So the channels are requested fast.
+# Our rates override the pilot's stick until its motion is detected. So the RC channels are requested often.
 RC_HZ = 25.0
 # Rate of the vehicle's attitude if the gimbal's yaw counts from north. Then only the mount's stops need it.
 SLOW_VEHICLE_HZ = 20.0
@@ -149,7 +149,7 @@ class GimbalClient:
         self._rates.wish(rates, now.steady_s)
         self._update_rates(now)
 
-    # Time
+    # Periodic work
 
     def tick(self, now: Instant) -> None:
         """Request messages that are missing, repeat the present rates, and stop a gimbal that is not steered
@@ -386,7 +386,7 @@ class GimbalClient:
         number, kind = getattr(message, "gimbal_device_id", None), message.get_type()
         if number is None:
             return False
-        if not number and kind != ATTITUDE_KIND:  # the manager has found no gimbal yet, as PX4 after its boot
+        if not number and kind != ATTITUDE_KIND:  # PX4 sends 0 after its boot, before it has found a gimbal
             if kind == STATUS_KIND and kind not in self._gimbals:
                 self._holder.none_yet()
             return True

@@ -48,9 +48,9 @@ class GimbalHolder:
         self._stop_tries = 0
 
     def want(self, wanted: bool, fresh: bool, now_s: float) -> None:
-        """Want control of the gimbal from now on, or want it no more. `tick` then requests it, and
-        `give_back` releases it. ``fresh``: whether steering was enabled just now. False: it was enabled
-        before this process started, so control is not taken from another component."""
+        """Set whether control of the gimbal is wanted. `tick` then requests control, and `give_back` releases
+        it. ``fresh``: whether steering was enabled just now. False: steering was enabled before this process
+        started, so control is not taken from another component."""
         self.wanted, self._held, self._fresh = wanted, wanted and self.control is Control.HELD, fresh
         self._tries, self._next_try_s, self._ended = 0, now_s, ""
         self._yielded = self._yielded and not wanted

@@ -32,7 +32,7 @@ class GimbalRates:
         self._wished_s = -math.inf
         self._sent = STOPPED
         self._sent_s = -math.inf
-        self._turning: deque[tuple[float, Rates]] = deque()  # (time in s, rates sent), non-zero, last second
+        self._turning: deque[tuple[float, Rates]] = deque()  # non-zero rates of the last second, with times
         self._stop: StopSequence | None = None
         self._step = StopStep.DONE
         self._is_taken = False  # another component moves the gimbal: nothing is sent until `begin`

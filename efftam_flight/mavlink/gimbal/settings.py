@@ -38,8 +38,7 @@ SETTINGS = {
 
 
 class MountSettings:
-    """Requests one parameter until it arrives, at most five times. ``ask`` sends the request for a parameter
-    of this name."""
+    """Requests one parameter until it arrives, at most five times. ``ask(name)`` sends the request."""
 
     def __init__(self, ask: Callable[[str], None]) -> None:
         self._ask = ask
@@ -51,8 +50,8 @@ class MountSettings:
         self._value, self._tries, self._next_s = None, 0, -math.inf
 
     def tick(self, autopilot: int | None, now_s: float) -> None:
-        """Send the request if it is due. ``autopilot``: field of the autopilot's heartbeat; None if none has
-        arrived."""
+        """Send the request if it is due. ``autopilot``: the field `autopilot` of the autopilot's heartbeat;
+        None if no heartbeat has arrived."""
         setting = SETTINGS.get(autopilot)
         if setting is None or self._value is not None or self._tries == MAX_REQUESTS or now_s < self._next_s:
             return

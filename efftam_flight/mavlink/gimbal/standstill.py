@@ -17,7 +17,7 @@ SPREAD, MIN_SAMPLES = math.radians(0.25), 3
 KEPT_S = CREEP_S + STANDS_S
 # The last half second is compared in this many parts, if it contains at least MIN_SAMPLES_OF_PARTS attitudes.
 PARTS, MIN_SAMPLES_OF_PARTS = 4, 13
-# Two rates are different if they differ by more than half and by more than this, rad/s.
+# Two rates are different if their difference is more than half of the wished rate, and more than this, rad/s.
 OTHERWISE = math.radians(1.0)
 
 # Mean rates, rad/s: of pitch, of yaw in the attitude's yaw frame, of yaw in the other yaw frame. NaN:
@@ -60,14 +60,13 @@ class GimbalMotion:
         return bool(self._seen) and now_s - self._seen[-1][0] <= ATTITUDE_PAUSE_S
 
     def reaches(self, since_s: float, now_s: float) -> bool:
-        """Return whether enough attitudes are stored of a period of 0.5 s that begins after ``since_s`` and
-        ends now."""
+        """Return whether enough attitudes are stored of the last 0.5 s, which must be after ``since_s``."""
         return len(self._window(since_s, now_s)) >= MIN_SAMPLES
 
     def stands(self, since_s: float, now_s: float) -> bool:
-        """Return whether the gimbal stood for all of the last 0.5 s, which must be after ``since_s``. It is
-        enough if yaw stands from north or from the nose, since under a turning vehicle only one of them
-        can."""
+        """Return whether the gimbal stood for all of the last 0.5 s, which must be after ``since_s``. Yaw
+        needs to stand in one yaw frame only, from north or from the vehicle's nose: on a turning vehicle it
+        can't stand in both."""
         seen = self._window(since_s, now_s)
         if len(seen) < MIN_SAMPLES:
             return False
@@ -101,8 +100,8 @@ class GimbalMotion:
         return _mean(after[0], after[-1])
 
     def _window(self, since_s: float, now_s: float) -> list[Sample]:
-        """Return the samples of the last 0.5 s and the one before them, all after ``since_s``. Return none if
-        the samples do not reach back that far."""
+        """Return the samples of the last 0.5 s and the one before them, all after ``since_s``. Return an
+        empty list if the samples do not reach back that far."""
         if not self.is_known(now_s):
             return []
         after = [

@@ -49,8 +49,8 @@ class AutopilotKind(NamedTuple):
     wakes_s: float = 0.0
 
 
-# By the field `autopilot` of the autopilot's heartbeat. ArduPilot moves the gimbal 9 s after its first
-# heartbeat, which is sent up to 3 s after its boot.
+# The kinds of autopilots, by the field `autopilot` of the heartbeat. ArduPilot moves the gimbal 9 s after its
+# first heartbeat, which is sent up to 3 s after its boot.
 KINDS = {
     mav.MAV_AUTOPILOT_ARDUPILOTMEGA: AutopilotKind(wakes_s=12.0),
     mav.MAV_AUTOPILOT_PX4: AutopilotKind(gates=True, ungated=(*ROI, *MOUNT), reads_number=False),
@@ -88,10 +88,9 @@ class StopSequence:
     ``motion``: the last rate that was sent; zero if an earlier process sent it. ``ended_s``: when the motion
     ended, infinite before. ``turned``: how the gimbal turned then; None if it stood or if that is unknown.
     ``zeros_s``: when the first zero rate was sent. ``contested_s``: since when another component commands the
-    gimbal, while it
-    is not known whether the autopilot obeys that command; infinite if none does. ``earlier``: the rates sent
-    in the last second of the motion; if a link is cut, one of them may be the last that arrived. Times are
-    steady times, s.
+    gimbal, while it is not known whether the autopilot obeys that command; infinite if no other does.
+    ``earlier``: the rates sent in the last second of the motion; if a link is cut, one of them may be the
+    last rate that arrived. Times are steady times, s.
     """
 
     motion: Rates

@@ -1,7 +1,7 @@
 """Sends the target's position to the autopilot as FOLLOW_TARGET (144). A flight mode of the autopilot follows
 it.
 
-Nothing is sent before a person has enabled it. That applies to one selection of one target. If something ends
+Nothing is sent before a person has enabled the sending, for one selection of one target. If something ends
 the sending, only a person can enable it again. When no more messages arrive, the autopilots stop following by
 themselves: PX4 after 1.5 s, ArduPilot after 3 s.
 """

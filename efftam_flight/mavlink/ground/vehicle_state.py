@@ -38,7 +38,7 @@ class VehicleState:
 
     def __init__(self, config: BridgeConfig, deliver: Callable[[PlaceSample], object]) -> None:
         self._config, self._deliver = config, deliver
-        self._range: tuple[float, float] = (math.nan, -math.inf)  # (m, arrival in s); `_terrain` too
+        self._range: tuple[float, float] = (math.nan, -math.inf)  # (range in m, its arrival in s)
         self._terrain: tuple[float, float] = (math.nan, -math.inf)
 
     def handle(self, message: Message, clock: ClockMap, now: Instant) -> None:

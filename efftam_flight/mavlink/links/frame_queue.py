@@ -19,7 +19,7 @@ class FrameQueue:
         self._rest = b""  # the unwritten rest of a frame that is partly written
         self._waiting: deque[tuple[float, bytes]] = deque()  # (time of `put` in s, frame)
         self._bytes = 0
-        self._stuck_since_s: float | None = None  # since when the link has accepted no byte, s; None: it does
+        self._stuck_since_s: float | None = None  # since when the link has accepted no byte, s
 
     def put(self, frame: bytes, now_s: float) -> None:
         self._waiting.append((now_s, frame))

@@ -85,7 +85,7 @@ class SerialLine(Connection):
                 self._opened += 1
                 self._queue.clear()
                 self.fault = ""
-            except (OSError, ValueError) as error:  # ValueError: the baud rate
+            except (OSError, ValueError) as error:  # ValueError: the baud rate is invalid
                 self.errors += 1
                 self.fault = f"{self.address} can't be opened: {_fault(error)}"
         return self._line
