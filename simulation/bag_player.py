@@ -128,12 +128,12 @@ class BagPlayer:
             found = {i.topic_type for i in self._node.get_subscriptions_info_by_topic(images.topic_name)}
             if found and self._image_type not in found:
                 raise InputError(
-                    f"the bag holds {self._image_type}, the tracker wants {', '.join(sorted(found))} on"
+                    f"the bag has {self._image_type}, the tracker subscribes to {', '.join(sorted(found))} on"
                     f" {images.topic_name}; start it with the other image_transport (raw, compressed)"
                 )
             if time.monotonic() > end:
                 raise InputError(
-                    f"nobody subscribed to {images.topic_name} in {PATIENCE_S:g} s; is the tracker active,"
+                    f"no node subscribed to {images.topic_name} in {PATIENCE_S:g} s; is the tracker active,"
                     " and is this its topic? If not, play with --ros-args -r image:=ITS_TOPIC"
                 )
             self._executor.spin_once(timeout_sec=0.05)
@@ -157,7 +157,7 @@ class BagPlayer:
         if self._answered_ns != image_ns and not self._stop():
             self._node.get_logger().warning(
                 f"the tracker did not answer the image of {image_ns * 1e-9:.3f} s in {ANSWER_PATIENCE_S:g} s;"
-                " if it refused it, its log says why"
+                " if the tracker refused the image, its log gives the reason"
             )
 
     def _wait(self, done: Callable[[], object]) -> None:
@@ -221,7 +221,7 @@ def wait_until_heard(
                 break
             if time.monotonic() > end:
                 raise InputError(
-                    f"nobody published {resolved} in {patience_s:g} s; is the tracker active, and in this"
+                    f"no node published {resolved} in {patience_s:g} s; is the tracker active, and in this"
                     " namespace?"
                 )
             executor.spin_once(timeout_sec=0.05)

@@ -34,7 +34,7 @@ RENDERERS = ("p3tinydisplay", "p3headlessgl")
 # (import name of a package, why it is needed and how it is installed)
 NEEDED = (
     ("panda3d", "it renders the camera's picture; run: pip install panda3d"),
-    ("pymavlink", "the bridge speaks MAVLink; run: pip install pymavlink"),
+    ("pymavlink", "the bridge uses MAVLink; run: pip install pymavlink"),
     ("av", "it writes the video; run: pip install av"),
     ("matplotlib", "it draws the plot; run: pip install matplotlib"),
     ("rclpy", "the nodes are ROS 2's; source your workspace, or .venv/setup.bash"),
@@ -73,9 +73,9 @@ def add_scene_arguments(group: argparse._ActionsContainer) -> None:
     """Add the options of the scene: --seconds, --seed, --fps, --size and --renderer."""
     text = "how long the target is followed, s (default 60)"
     group.add_argument("--seconds", type=float, default=60.0, help=text)
-    group.add_argument("--seed", type=int, default=4, help="places houses and trees (default 4)")
+    group.add_argument("--seed", type=int, default=4, help="decides where houses and trees are (default 4)")
     group.add_argument("--fps", type=float, default=20.0, help="pictures per second, 1 to 60 (default 20)")
-    text = "of the picture, px (default 640x360)"
+    text = "size of the picture, px (default 640x360)"
     group.add_argument("--size", type=_size, default=(640, 360), metavar="WxH", help=text)
     group.add_argument(
         "--renderer",

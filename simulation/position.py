@@ -322,7 +322,7 @@ def run(args: argparse.Namespace) -> int:
             (name, f"{e.position_m:.2f}", f"{e.said_m:.2f}", f"{e.velocity:.2f}", f"{100 * e.inside:.1f}")
             for name, e in found.items()
         ]
-        head = ("flight", "error m", "said m", "velocity m/s", "inside 95 % region")
+        head = ("flight", "error m", "estimated error m", "velocity error m/s", "inside 95 % region")
         print_table(head, rows)
     return 0
 

@@ -146,15 +146,13 @@ class Processes:
         for name in self._running:
             for line in self._log(name).read_text(errors="replace").splitlines():
                 if line.startswith("[ERROR]"):
-                    raise InputError(f"{name}: {line.rpartition(']: ')[2]} (all of it: {self._log(name)})")
+                    raise InputError(f"{name}: {line.rpartition(']: ')[2]} (its log: {self._log(name)})")
 
     def _why(self, name: str) -> str:
         """Return a text with the exit code and the last output of a process that has ended."""
         lines = self._log(name).read_text(errors="replace").strip().splitlines()
-        said = lines[-1].strip() if lines else "it said nothing"
-        return (
-            f"{name} ended with code {self._running[name].returncode}: {said} (all of it: {self._log(name)})"
-        )
+        said = lines[-1].strip() if lines else "it printed nothing"
+        return f"{name} ended with code {self._running[name].returncode}: {said} (its log: {self._log(name)})"
 
     def _log(self, name: str) -> Path:
         return self._logs / f"{name}.log"

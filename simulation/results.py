@@ -13,7 +13,7 @@ from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.types import TrackState
 from simulation.record import Answer, FlightRecord, Sample
 
-# Angles off axis are not counted in this time after the start, in which the controller takes over, s.
+# The angles in this time after the start of steering are not counted, since the gimbal is still settling, s.
 SETTLE_S = 2.0
 # A box whose IoU with the target's true box is below this is not on the target.
 WRONG_IOU = 0.05
@@ -125,7 +125,7 @@ def slowness(f: FlightFigures, fps: float) -> str:
         return ""
     return (
         f"the computer was too slow or too busy: {f.images_per_s:.1f} of {fps:g} pictures per second, answers"
-        f" up to {1e3 * f.image_to_box_p99_s:.0f} ms late; the figures say more of that than of the nodes"
+        f" up to {1e3 * f.image_to_box_p99_s:.0f} ms late; the figures show this rather than the nodes"
     )
 
 

@@ -26,7 +26,8 @@ START_S, ANSWER_S = 60.0, 20.0
 # For this time before the selection the gimbal points at the target, as if a pilot steered it by hand, s.
 BY_HAND_S = 2.0
 SELECTIONS = 5
-# Age of the picture on which the operator draws, s; as the bridge's parameter video_latency.
+# Age of the picture on which the operator draws the box, s. It is the default of the bridge's parameter
+# video_latency.
 VIDEO_LATENCY_S = 0.2
 # Time from the exposure of a picture to its publication, s. It is about one frame in a real camera.
 CAMERA_LATENCY_S = 0.033
@@ -129,7 +130,7 @@ class Scenario:
         while not condition():
             passed_s = time.monotonic() - begin_s
             if passed_s > patience_s:
-                raise InputError(f"waited {patience_s:g} s in vain for {what}")
+                raise InputError(f"{what} did not come within {patience_s:g} s")
             self._step(phase, passed_s)
 
     def _for(self, phase: str, seconds: float) -> None:

@@ -20,9 +20,9 @@ from simulation.flight import add_scene_arguments
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("flavour", choices=FLAVOURS, help="whose behaviour the autopilot has")
     parser.add_argument("--companion", help="link to the bridge; default: as the real autopilot's")
-    parser.add_argument("--folder", type=Path, required=True, help="takes pictures and record")
+    parser.add_argument("--folder", type=Path, required=True, help="folder for pictures and record")
     add_scene_arguments(parser)
-    parser.add_argument("--namespace", default="", help="of the node")
+    parser.add_argument("--namespace", default="", help="namespace of the node")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -76,8 +76,8 @@ class WantedIntervals:
                     continue
                 if wanted.asked == PATIENCE:
                     complaints.append(
-                        f"message {message_id} of component {component} comes at {rate_hz:.1f} Hz instead of"
-                        f" {wanted.rate_hz:g}; is the link too slow?"
+                        f"message {message_id} of component {component} arrives at {rate_hz:.1f} Hz"
+                        f" instead of {wanted.rate_hz:g}; is the link too slow?"
                     )
             wanted.since_s, wanted.count = now_s, 0
             wanted.asked += 1

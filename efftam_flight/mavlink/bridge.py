@@ -194,7 +194,7 @@ class Bridge:
         while not self.gimbal.at_rest and self._clock().steady_s < end_s:
             self.poll()
         if not self.gimbal.at_rest:
-            self._report(Severity.ERROR, f"the gimbal has not come to a stand within {END_S:g} s")
+            self._report(Severity.ERROR, f"the gimbal has not stopped within {END_S:g} s")
         # When a TCP connection closes, ArduPilot drops messages that it has not read yet.
         end_s = self._clock().steady_s + READ_S
         while self._clock().steady_s < end_s:
@@ -232,12 +232,12 @@ class Bridge:
             is_echo = message.custom_mode == self.camera.instance
             if not is_echo and self._started_s is not None and now.steady_s - self._started_s < FIRST_S:
                 self.refusal = (
-                    f"another camera is {sender[0]}/{sender[1]} already, perhaps a second bridge; {remedy}"
+                    f"another camera, perhaps a second bridge, has the ids {sender[0]}/{sender[1]} already;"
+                    f" {remedy}"
                 )
                 return
-            what = (
-                "a link returns what is sent" if is_echo else f"another camera is {sender[0]}/{sender[1]} too"
-            )
+            other = f"another camera has the ids {sender[0]}/{sender[1]}"
+            what = "a link returns what is sent" if is_echo else other
             fault = f"{what}: stations take both for one camera; {remedy}"
         elif message.autopilot != mav.MAV_AUTOPILOT_INVALID and sender[0] != ours.system_id:
             fault = (

@@ -277,7 +277,9 @@ class CameraComponent:
                 result: int | None = DENIED
                 if message.target_component == 0:
                     return
-                self._deny(f"it names camera {camera:g}, this one is {ours}; use that, or 0 for all")
+                self._deny(
+                    f"it is for camera {camera:g}, but this is camera {ours}; give {ours}, or 0 for all"
+                )
             else:
                 result = self._select(number, parameters, sender, getattr(message, "confirmation", 0), now)
             self._acknowledge(number, IN_PROGRESS if result is None else result, sender)
@@ -398,13 +400,13 @@ class CameraComponent:
             if 0.0 <= u <= 1.0 and 0.0 <= v <= 1.0:
                 points = (self._view.to_image(u, v),)
                 return Selection(stamp_ns, points=points, labels=(1,), normalized=True)
-            self._deny(f"the point {u:g}, {v:g} is not in the video; give 0 to 1 of it")
+            self._deny(f"the point {u:g}, {v:g} is not in the video; give 0 to 1 of its width and height")
             return None
         # A box that was drawn upwards or to the left may have its corners in that order.
         shown = between((u, v), (right, bottom)).clipped(1.0, 1.0)
         if shown.is_empty:  # also true if a coordinate is NaN
             corners = ", ".join(f"{edge:g}" for edge in edges)
-            self._deny(f"the corners {corners} are no box in the video; give 0 to 1 of it")
+            self._deny(f"the corners {corners} are no box in the video; give 0 to 1 of its width and height")
             return None
         return Selection(stamp_ns, box=self._view.box_to_image(shown), normalized=True)
 

@@ -68,8 +68,8 @@ class Signer:
             ) from None
         except OSError as error:
             raise InputError(
-                f"signing_key: {self._store} can't be kept: {error.strerror}; it must be possible to write"
-                " beside the key"
+                f"signing_key: {self._store} can't be written: {error.strerror}; make the folder of the key"
+                " writable"
             ) from error
 
     def accepts(self, message: Message) -> bool:
@@ -84,8 +84,8 @@ class Signer:
         if self.refused[kind] == 1:
             sender = f"{message.get_srcSystem()}/{message.get_srcComponent()}"
             self.news.append(
-                f"{kind} messages are refused, such as {message.get_type()} of {sender}; sign there by the"
-                " key of signing_key, and set both clocks"
+                f"{kind} messages are refused, such as {message.get_type()} of {sender}; let that"
+                " component sign with the key in signing_key, and set both clocks"
             )
         return False
 

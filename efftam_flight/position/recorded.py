@@ -103,7 +103,7 @@ def _read_csv(path: Path, text: str) -> Recording:
         }
         poses.append(_pose(path, f"line {rows.line_num}", {**optional, **numbers}))
     if not poses:
-        raise InputError(f"{path} holds no poses; below its first line, each line is one")
+        raise InputError(f"{path} has no poses; each line below the first one must be a pose")
     return Recording(poses)
 
 

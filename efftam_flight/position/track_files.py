@@ -31,7 +31,7 @@ def write_track(path: Path, tracks: Tracks) -> None:
     can't be written, InputError for an unknown ending."""
     text = {".kml": as_kml, ".geojson": as_geojson, ".json": as_geojson}.get(path.suffix.lower())
     if text is None:
-        raise InputError(f"--track {path} is no track; give a name that ends in .kml or .geojson")
+        raise InputError(f"--track {path} has an unknown ending; give a name that ends in .kml or .geojson")
     path.write_text(text(tracks), encoding="utf-8")
 
 

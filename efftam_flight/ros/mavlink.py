@@ -181,7 +181,7 @@ class FollowTopics:
         response.success = True
         response.message = "the position is sent" if request.data else "nothing is sent any more"
         if waits_for:
-            response.message = f"enabled; sent when it can be: {waits_for}"
+            response.message = f"enabled; sending begins later: {waits_for}"
         return response
 
 
@@ -197,7 +197,7 @@ class TrackerTopics:
         """Publish a request without waiting. Return None, or a text for the log if no tracker would receive
         it."""
         if not self._selections.get_subscription_count():
-            return "no tracker listens; start efftam_tracker"
+            return "no tracker subscribes to selections; start efftam_tracker"
         message = selection_message(request)
         if message.kind == TargetSelection.CLEAR:
             message.target_id = self.steered

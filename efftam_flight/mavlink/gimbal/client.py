@@ -144,7 +144,10 @@ class GimbalClient:
     def set_rates(self, rates: Rates, now: Instant) -> None:
         """Set the rates from now on. Rates that are not finite stop the gimbal."""
         if not rates.is_finite:
-            self._report(Severity.ERROR, f"rates {rates.pitch}, {rates.yaw} rad/s are not finite: stopped")
+            self._report(
+                Severity.ERROR,
+                f"rates {rates.pitch}, {rates.yaw} rad/s are not finite: the gimbal is stopped",
+            )
             rates = STOPPED
         self._rates.wish(rates, now.steady_s)
         self._update_rates(now)
@@ -167,7 +170,8 @@ class GimbalClient:
         self._update_rates(now)
         if starved:  # logged after the rates were sent, because logging may block
             self._report(
-                Severity.WARNING, f"no rates from the controller for {CONTROLLER_SILENT_S:g} s: stopped"
+                Severity.WARNING,
+                f"no rates from the controller for {CONTROLLER_SILENT_S:g} s: the gimbal is stopped",
             )
         # A manager that gates obeys zero rates only before control is released. So the release waits until
         # the gimbal stands.
@@ -179,7 +183,8 @@ class GimbalClient:
         if self._rates.unseen(now.steady_s):
             self._report(
                 Severity.WARNING,
-                "zero rates go on: no attitude arrives that shows that the gimbal stands; check its link",
+                "zero rates are still sent: no attitude shows that the gimbal stands; check the"
+                " gimbal's link",
             )
 
     def _subscribe(self, now: Instant) -> None:
@@ -294,8 +299,8 @@ class GimbalClient:
                 self._timeless = True
                 self._report(
                     Severity.WARNING,
-                    "the gimbal's attitude carries no time (time_boot_ms 0): that of its arrival counts; set"
-                    " attitude_offset by measurement",
+                    "the gimbal's attitude carries no time (time_boot_ms 0): the time of its arrival is used;"
+                    " measure and set attitude_offset",
                 )
             if sample is not None:
                 self._rates.standstill.take(sample, now.steady_s)
@@ -398,7 +403,8 @@ class GimbalClient:
         if is_one_more and kind == STATUS_KIND and not self._mount:
             self._report(
                 Severity.WARNING,
-                f"several gimbals are managed: number {min(numbers)} is steered; gimbal_device_id chooses",
+                f"the autopilot has several gimbals: number {min(numbers)} is steered; set"
+                " gimbal_device_id to choose another one",
             )
         # Until a message of the chosen gimbal has arrived, the messages of the first gimbal are used.
         return bool(number != (self._chosen(numbers) or min(numbers)))
@@ -421,4 +427,4 @@ class GimbalClient:
         ours = message.command == CONFIGURE and addressed in (self._ids, (0, 0))
         # The result ACCEPTED does not mean that control is granted. Message 281 reports who is in control.
         if ours and message.result not in (mav.MAV_RESULT_ACCEPTED, mav.MAV_RESULT_IN_PROGRESS):
-            self._report(Severity.ERROR, f"the gimbal's manager refuses control, result {message.result}")
+            self._report(Severity.ERROR, f"the gimbal's manager refuses control: MAV_RESULT {message.result}")

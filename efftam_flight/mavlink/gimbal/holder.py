@@ -159,7 +159,7 @@ class GimbalHolder:
         if self._tries == MAX_REQUESTS and self.control is not Control.UNKNOWN:
             self._report(
                 Severity.ERROR,
-                f"the gimbal's manager leaves control with {self._name}, asked {MAX_REQUESTS} times",
+                f"the gimbal's manager leaves control with {self._name} after {MAX_REQUESTS} requests",
             )
         if self._tries < MAX_REQUESTS:
             self._configure(self._ids)

@@ -110,7 +110,7 @@ class Follow:
             return "no message of the autopilot arrives: check its link"
         position = self._position
         if position is None or now_s - self._position_s > SILENT_S:
-            return "no positions come: start efftam_position, and select a target"
+            return "no positions arrive: start efftam_position, and select a target"
         if position.state in (TrackState.IDLE, TrackState.LOST):
             return "no target is followed: select one"
         return ""

@@ -65,12 +65,12 @@ class Connection(ABC):
         self.errors += 1
         self._failed_s = self._clock()
         text = error.strerror or (os.strerror(error.errno) if error.errno else "") or str(error)
-        self.fault = f"{self.address}: {' '.join(text.split())}; it is tried again; {remedy}"
+        self.fault = f"{self.address}: {' '.join(text.split())}; the link is tried again; {remedy}"
 
     def _stalled(self, remedy: str) -> None:
         """Set the fault: the link accepts no bytes. ``remedy``: what the user can do."""
         self._failed_s = self._clock()
-        self.fault = f"{self.address} has taken nothing of what is sent for {STALLED_S:g} s; {remedy}"
+        self.fault = f"{self.address} has accepted no bytes for {STALLED_S:g} s; {remedy}"
 
     def _recover(self) -> None:
         """Clear the fault if there was no error for `RECOVERED_S`. Must be called regularly."""

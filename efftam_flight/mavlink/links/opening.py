@@ -31,7 +31,7 @@ def connect(address: str, clock: Callable[[], float] = time.monotonic) -> Connec
     if kind == "serial":
         return SerialLine(address, host, int(number), clock)
     if not 0 < int(number) < 65536:
-        raise ValueError(f"{address!r} names port {number}; ports go from 1 to 65535")
+        raise ValueError(f"{address!r} has port {number}; give a port from 1 to 65535")
     place = (host, int(number))
     if kind in ("udpin", "udpout"):
         return Udp(address, place, kind == "udpin", clock)

@@ -31,8 +31,8 @@ MAX_SYSTEM_QUEUE_S = 0.1
 BITS_PER_BYTE = 10  # with start and stop bit
 
 _NO_DEVICE = "check the cable and the device's name (ls /dev/serial/by-id)"
-_NO_SERIAL_LINE = "that is no serial line; check the device's name"
-_NOT_PERMITTED = "add the user to the device's group, mostly dialout, and log in again"
+_NO_SERIAL_LINE = "the device is no serial line; check its name"
+_NOT_PERMITTED = "add the user to the device's group, usually dialout, and log in again"
 _REMEDIES = {
     errno.ENOENT: _NO_DEVICE,
     errno.ENXIO: _NO_DEVICE,
@@ -40,7 +40,7 @@ _REMEDIES = {
     errno.EIO: _NO_DEVICE,
     errno.EACCES: _NOT_PERMITTED,
     errno.EPERM: _NOT_PERMITTED,
-    errno.EBUSY: "end the other program that uses it",
+    errno.EBUSY: "end the other program that uses the device",
     errno.ENOTTY: _NO_SERIAL_LINE,
     errno.EISDIR: _NO_SERIAL_LINE,
     errno.EINVAL: "check the baud rate",

@@ -90,7 +90,7 @@ class GimbalNode(ReportingNode):
         response.success = True
         response.message = "steering" if request.data else "stopped"
         if waits_for:
-            response.message = f"enabled; steers when it can: {waits_for}"
+            response.message = f"enabled; steering begins later: {waits_for}"
         return response
 
     def _on_set_parameters(self, parameters: list[Any]) -> SetParametersResult:
