@@ -400,13 +400,13 @@ class CameraComponent:
             if 0.0 <= u <= 1.0 and 0.0 <= v <= 1.0:
                 points = (self._view.to_image(u, v),)
                 return Selection(stamp_ns, points=points, labels=(1,), normalized=True)
-            self._deny(f"the point {u:g}, {v:g} is not in the video; give 0 to 1 of its width and height")
+            self._deny(f"the point {u:g}, {v:g} is not in the video; give 0 to 1 of its size")
             return None
         # A box that was drawn upwards or to the left may have its corners in that order.
         shown = between((u, v), (right, bottom)).clipped(1.0, 1.0)
         if shown.is_empty:  # also true if a coordinate is NaN
             corners = ", ".join(f"{edge:g}" for edge in edges)
-            self._deny(f"the corners {corners} are no box in the video; give 0 to 1 of its width and height")
+            self._deny(f"the corners {corners} are no box in the video; give 0 to 1 of its size")
             return None
         return Selection(stamp_ns, box=self._view.box_to_image(shown), normalized=True)
 
