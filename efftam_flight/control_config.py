@@ -47,17 +47,17 @@ class ControlConfig(CheckedSettings):
     # a feed-forward of 0.5.
     kp: float = setting(
         7.0,
-        "gain on the angle between target and axis, 1/s; a gimbal with 150 ms lag takes 2.5 to 4",
+        "gain on the angle between target and optical axis, 1/s; 2.5 to 4 for a gimbal with 150 ms lag",
         within=(0.0, 30.0),
     )
     feed_forward: float = setting(
         1.0,
-        "share of the target's own rate that is added; 0.5 where the attitude's time is uncertain",
+        "share of the target's own rate that is added; 0.5 if the stamps of attitudes are uncertain",
         within=(0.0, 1.5),
     )
     image_latency: float = setting(
         0.1,
-        "time from an image's stamp to its answer, s; the gains for steering without attitude follow from it",
+        "time from an image's stamp to its answer, s; it decides the gains for steering without attitude",
         within=(0.0, 2.0),
     )
     max_pitch_rate: float = setting(
@@ -73,13 +73,13 @@ class ControlConfig(CheckedSettings):
     )
     first_rate: float = setting(
         0.05,
-        "largest rate until the gimbal's attitude shows that it moves, rad/s; four times that "
-        "until the picture shows it; 0: not limited",
+        "largest rate until the attitude shows that the gimbal moves, rad/s; then four times as much until"
+        " the picture shows it; 0: not limited",
         within=(0.0, 20.0),
     )
     camera_roll: float = setting(
         0.0,
-        "how far the camera is rolled against the gimbal, clockwise seen from behind, rad. The same as in"
+        "roll of the camera against the gimbal, clockwise seen from behind, rad. The same as in"
         " efftam_mavlink",
         within=(-math.pi, math.pi),
     )
@@ -88,20 +88,20 @@ class ControlConfig(CheckedSettings):
     )
     pitch_min: float = setting(
         -NO_STOP,
-        "lower stop of the mount, up positive, rad; -10: none",
+        "lower stop of the mount, up positive, rad; -10: there is no stop",
         within=(-NO_STOP, NO_STOP),
     )
     pitch_max: float = setting(
-        NO_STOP, "upper stop of the mount, up positive, rad; 10: none", within=(-NO_STOP, NO_STOP)
+        NO_STOP, "upper stop of the mount, up positive, rad; 10: there is no stop", within=(-NO_STOP, NO_STOP)
     )
     yaw_min: float = setting(
         -NO_STOP,
-        "left stop of the mount from the vehicle's nose, right positive, rad; -10: none",
+        "left stop of the mount from the vehicle's nose, right positive, rad; -10: there is no stop",
         within=(-NO_STOP, NO_STOP),
     )
     yaw_max: float = setting(
         NO_STOP,
-        "right stop of the mount from the vehicle's nose, right positive, rad; 10: none",
+        "right stop of the mount from the vehicle's nose, right positive, rad; 10: there is no stop",
         within=(-NO_STOP, NO_STOP),
     )
     stop_margin: float = setting(
@@ -111,7 +111,7 @@ class ControlConfig(CheckedSettings):
         0.0, "added to the stamps of attitude and heading, s", within=(-1.0, 1.0)
     )
     attitude_age: float = setting(
-        0.2, "largest age of an attitude, s; with an older one the image alone steers", within=(0.02, 2.0)
+        0.2, "largest age of an attitude, s; later, steering is by the image alone", within=(0.02, 2.0)
     )
     acceleration_density: float = setting(
         math.radians(60.0),
@@ -123,7 +123,7 @@ class ControlConfig(CheckedSettings):
     )
     closed_loop_age: float = setting(
         0.15,
-        "largest age of an answer that is used as measured, s; an older one is used by its prediction",
+        "largest age of an answer that counts as measured, s; older ones count as predicted",
         within=(0.0, 2.0),
     )
     silence: float = setting(
@@ -132,14 +132,16 @@ class ControlConfig(CheckedSettings):
         within=(0.05, 2.0),
     )
     coast: float = setting(
-        1.0, "how long a target that is not seen is steered by its prediction, s", within=(0.0, 30.0)
+        1.0, "how long steering uses the prediction of a target that is not seen, s", within=(0.0, 30.0)
     )
-    fade: float = setting(1.0, "time in which the rates then fall to zero, s", within=(0.01, 30.0))
+    fade: float = setting(
+        1.0, "time in which the rates fall to zero after the time coast, s", within=(0.01, 30.0)
+    )
     cautious_share: float = setting(
-        0.3, "share of the largest rates that is allowed at first after a selection or a return", within=SHARE
+        0.3, "share of the largest rates that is allowed during cautious_time", within=SHARE
     )
     cautious_time: float = setting(
-        0.3, "how long that share applies after a selection or a return, s", within=(0.0, 10.0)
+        0.3, "how long rates are smaller after a selection or a return, s", within=(0.0, 10.0)
     )
     # Just after a selection the tracker may take a jerk of the image for motion of the target. So rates may
     # grow only slowly then.
