@@ -64,7 +64,7 @@ def box(size: tuple[float, float, float], colour: Colour, image: Any = None) -> 
     shone on it."""
     half = (size[0] / 2, size[1] / 2)
     root = panda.NodePath("box")
-    #      width, height, position, heading, pitch, brightness
+    # Each side: (width, height, position, heading, pitch, brightness).
     sides = (
         (size[0], size[2], (0.0, -half[1], size[2] / 2), 0.0, 0.0, 0.85),
         (size[0], size[2], (0.0, half[1], size[2] / 2), 180.0, 0.0, 0.6),

@@ -134,8 +134,8 @@ class AutopilotLink:
         return self._paused
 
     def silent_s(self, now_s: float) -> float:
-        """Return the time since the autopilot's last message, s; 0 if the autopilot does not pause, or if no
-        message has ever arrived."""
+        """Return the time since the autopilot's last message, s; 0 if the autopilot sends without a pause, or
+        if no message has ever arrived."""
         is_missed = self._received_s > -math.inf and (self.link is None or self.pauses(now_s))
         return now_s - self._received_s if is_missed else 0.0
 

@@ -51,7 +51,7 @@ DEFAULT_INTERVAL_S = 0.2
 SHORTEST_INTERVAL_S = 0.02
 # A selection that the tracker has not answered after this time is rejected, s. Ground stations wait for 2 s.
 DECISION_S = 1.5
-# A position of the target that is older than this is not sent, s.
+# A position of the target that is older than this is sent as unknown, s.
 POSITION_AGE_S = 1.0
 # Within this time, s, the same command counts as a repeat of a command whose answer was lost. For commands
 # that are marked as repeats the longer time applies.
@@ -98,7 +98,7 @@ class _Command:
     parameters: tuple[float, ...]
     taken_s: float
     request: Selection
-    result: int | None = None  # None: the tracker has not decided yet
+    result: int | None = None  # MAV_RESULT; None: the tracker has not decided yet
     # The tracker's refusal, if the image of the request has not reached the tracker yet. The request is
     # published again when the image has been answered.
     refusal: str = ""
@@ -129,10 +129,14 @@ class CameraComponent:
         self._status = BoxReport(0)
         self._received_s: float | None = None
         self._sent_status: tuple[int, int] | None = None
-        self._position: tuple[PositionReport | None, float] = (None, -math.inf)  # (position, arrival in s)
-        self._intervals: dict[tuple[int, Sender], float] = {}  # (message id, requester): interval in s
-        self._due: dict[tuple[int, str], float] = {}  # (message id, link): when to send the next message, s
-        self._commands: dict[tuple[int, int, int], _Command] = {}  # by sender's system, component; command
+        # The newest position of the target, and its arrival, s.
+        self._position: tuple[PositionReport | None, float] = (None, -math.inf)
+        # The interval of each requested stream, s, by (message id, requester).
+        self._intervals: dict[tuple[int, Sender], float] = {}
+        # When the next message of each stream is due, s, by (message id, link).
+        self._due: dict[tuple[int, str], float] = {}
+        # The newest selection command of each kind from each sender, by (system id, component id, command).
+        self._commands: dict[tuple[int, int, int], _Command] = {}
         self._image_offset_ns = 0  # the images' clock minus the system's clock
         self._next_heartbeat_s = -math.inf
         self._started_s: float | None = None

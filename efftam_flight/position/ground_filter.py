@@ -170,7 +170,7 @@ class GroundFilter:
         across = _across(measured, ray.yaw)
         by_point = (np.eye(3) - np.outer(expected, expected)) / distance
         c, s = math.cos(ray.yaw), math.sin(ray.yaw)
-        axes = np.array([[-s, c, 0.0], [c, s, 0.0], [0.0, 0.0, 1.0]])  # right, forward, down
+        axes = np.array([[-s, c, 0.0], [c, s, 0.0], [0.0, 0.0, 1.0]])  # rows: right, forward, down
         by_turn = axes @ _crossing(expected)  # change of the direction by a turn about each of the three axes
         if height.range_m:
             by_turn = by_turn - np.outer(

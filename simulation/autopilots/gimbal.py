@@ -44,7 +44,7 @@ class Mount:
 
     def __post_init__(self) -> None:
         self._wish = (0.0, 0.0)
-        self._direction: tuple[float, float] | None = None  # commanded pitch and yaw, rad; None: rates hold
+        self._direction: tuple[float, float] | None = None  # commanded pitch and yaw, rad, if not rates
         self._rate = [0.0, 0.0]
         self._time_s: float | None = None
 

@@ -12,7 +12,7 @@ from efftam_ros.messages.positions import PositionReport
 UNKNOWN_PLACE = 2**31 - 1
 # In these states the target has no position.
 NOWHERE = (TrackState.IDLE, TrackState.LOST)
-# The heading of a slower target is reported as unknown, m/s.
+# The heading of a target slower than this is unknown, m/s.
 MIN_HEADING_SPEED = 1.0
 
 

@@ -28,7 +28,7 @@ from efftam_flight.mavlink.links.frame_queue import FrameQueue
 # The queue of the operating system is filled with at most as many bytes as the line sends in this time, s.
 # Bytes in that queue can't be dropped any more when a newer rate is due.
 MAX_SYSTEM_QUEUE_S = 0.1
-BITS_PER_BYTE = 10  # with start and stop bit
+BITS_PER_BYTE = 10  # eight bits of data, a start bit and a stop bit
 
 _NO_DEVICE = "check the cable and the device's name (ls /dev/serial/by-id)"
 _NO_SERIAL_LINE = "the device is no serial line; check its name"
