@@ -36,7 +36,7 @@ class Permission:
     """Decides whether steering is permitted: from `enable` on, until control of the gimbal is lost or is not
     granted in time.
 
-    ``gimbal_alive``: whether the gimbal itself sends messages. Its manager may send messages without it.
+    ``gimbal_alive``: whether the gimbal itself sends messages. The gimbal's manager may do so without it.
     """
 
     def __init__(self) -> None:
@@ -144,7 +144,7 @@ class GimbalControl:
         self._permission.on_control(control, reason)
 
     def on_gimbal_alive(self, alive: bool) -> None:
-        """Store whether the gimbal itself sends messages. Its manager may send messages without it."""
+        """Store whether the gimbal itself sends messages. The gimbal's manager may do so without it."""
         self._permission.gimbal_alive = alive
         if not alive:
             self._stall.forget()

@@ -83,7 +83,7 @@ class Drone:
 
 
 def direction(of: Pose, to: Pose, height: float = 0.7) -> tuple[float, float]:
-    """Return yaw and pitch, rad, of the direction from one place to a point above another one. ``height``: of
-    the point above that place, m."""
+    """Return yaw and pitch, rad, of the direction from the place ``of`` to a point above the place ``to``.
+    ``height``: height of the point above the place, m."""
     north, east, up = to.north - of.north, to.east - of.east, to.up + height - of.up
     return math.atan2(east, north), math.atan2(up, math.hypot(north, east))

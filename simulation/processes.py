@@ -141,8 +141,8 @@ class Processes:
                 raise InputError(self._why(name))
 
     def _check_start(self) -> None:
-        """Raise InputError if a node has logged an error. It would wait for other parameters, which it does
-        not get here."""
+        """Raise InputError if a node has logged an error. Such a node keeps running and waits for other
+        parameters, which it does not get here."""
         for name in self._running:
             for line in self._log(name).read_text(errors="replace").splitlines():
                 if line.startswith("[ERROR]"):

@@ -56,8 +56,7 @@ class RenderedFlight:
         self._began_s = self._clock()
 
     def point_at_target(self) -> None:
-        """Turn the gimbal to the target at once. It takes the part of the pilot before the controller
-        steers."""
+        """Turn the gimbal to the target at once, as if the pilot steered before the controller does."""
         now_s = self._clock()
         yaw, pitch = self.target(now_s)
         self.mount.yaw += wrapped(yaw - self.mount.heading(now_s))

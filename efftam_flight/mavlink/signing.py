@@ -28,8 +28,8 @@ AHEAD = 20 * UNITS_PER_S
 class Verifier(mav.MAVLink):
     """pymavlink's codec, changed so that it does not store times of frames with a wrong signature.
 
-    pymavlink itself stores them. With one forged frame from the far future anybody could make it refuse all
-    later frames of a component.
+    pymavlink itself stores them. With one forged frame from the far future an attacker could make pymavlink
+    refuse all later frames of a component.
     """
 
     def check_signature(self, frame: bytearray, system: int, component: int) -> bool:

@@ -53,7 +53,8 @@ STATUS_KIND, ATTITUDE_KIND = "GIMBAL_MANAGER_STATUS", "GIMBAL_DEVICE_ATTITUDE_ST
 STATUS_HZ = 5.0
 # Our rates override the pilot's stick until its motion is detected. So the RC channels are requested often.
 RC_HZ = 25.0
-# Rate of the vehicle's attitude if the gimbal's yaw counts from north. Then only the mount's stops need it.
+# Rate of the vehicle's attitude if the gimbal's yaw counts from north: only the check of the mount's stops
+# needs the vehicle's attitude then.
 SLOW_VEHICLE_HZ = 20.0
 INFORMATION_S, MAX_INFORMATION_TRIES = 1.0, 5
 # Limits beyond a full turn, rad, are ignored: such a gimbal manager sends them in degrees.

@@ -59,8 +59,8 @@ class GimbalHolder:
     def may_steer(self, gates: bool, now_s: float) -> bool:
         """Return whether rates of the controller may be sent.
 
-        The manager must have reported us in control since it was last asked, because it may have been
-        restarted. A manager that obeys rates of any component (not ``gates``) may never report anything. To
+        The manager must have reported us in control since it was last asked, because the autopilot may have
+        been restarted before. A manager that obeys rates of any component (not ``gates``) may never report anything. To
         such a manager rates are sent after `MANAGER_S`.
         """
         if self.control is Control.UNKNOWN:
@@ -114,7 +114,7 @@ class GimbalHolder:
         if self._by == self._ids:
             self._set(Control.HELD, NO_REASON)
         elif self._by == (0, 0):
-            # The status may be the only one that somebody reads. So it repeats why steering ended.
+            # A user may read only this last status, so its reason repeats why steering ended.
             self._set(Control.NOBODY, ReasonCode.NOBODY_IN_CONTROL.reason(ended=self._ended))
         else:
             self._set(Control.OTHER, ReasonCode.OTHER_IN_CONTROL.reason(name=self._name))

@@ -1,1 +1,2 @@
-"""Positions: reads the vehicle's, and sends the target's as CAMERA_TRACKING_GEO_STATUS and FOLLOW_TARGET."""
+"""Reads the vehicle's position, and sends the target's position as CAMERA_TRACKING_GEO_STATUS and
+FOLLOW_TARGET."""

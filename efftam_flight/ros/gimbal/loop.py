@@ -37,7 +37,8 @@ from efftam_ros.ros.common.nodes import (
 )
 from efftam_ros.ros.common.polling import Polled
 
-# Time between two reads of the calibration, s. It arrives with each image, and hardly ever changes.
+# Time between two reads of the calibration, s. A calibration arrives with each image, and hardly ever
+# changes.
 CALIBRATION_S = 0.2
 # Length of the queue of answers. The tracker publishes up to eight answers for an image.
 ANSWERS = 40
