@@ -31,8 +31,8 @@ from efftam_ros.messages.positions import HeightSource
 
 NAN = math.nan
 KEPT_NS = 5 * NS
-# Autopilots send their position five times a second. It is extrapolated by its velocity for at most this
-# time.
+# Autopilots send their position five times a second. A position is extrapolated by its velocity for at most
+# this time, ns.
 CARRIED_NS = NS * 6 // 10
 # Time between two attitudes whose difference gives the camera's angular velocity, ns.
 TURN_NS = NS // 10

@@ -50,8 +50,8 @@ _NOT_TAKEN = "check that the autopilot runs, the wiring and the baud rate"
 
 def _fault(error: Exception) -> str:
     """Return the operating system's text for an error of pyserial, with the remedy."""
-    # If configuring the line fails, the exception of pyserial has no error number. The exception that it was
-    # raised from has one.
+    # If configuring the line fails, the exception of pyserial has no error number. The number is in the
+    # original exception, which is its context.
     for each in (error, error.__context__):
         if each is not None and each.args and isinstance(each.args[0], int):
             number = each.args[0]
