@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
             "zero_copy": args.zero_copy,
             "image": list(args.image),
             "left_out": [one._asdict() for one in left_out],
-            "frames": [one.record(contenders) for one in contenders],  # while their pipelines are open
+            "frames": [one.record(contenders) for one in contenders],  # read while pipelines are open
         }
     finally:
         for contender in contenders:

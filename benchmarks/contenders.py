@@ -98,7 +98,7 @@ class Contender:
 
 
 class InstrumentedPipeline:
-    """Wraps a pipeline, makes it time the stages of every frame, and notes the memory of each frame.
+    """Wraps a pipeline, makes it time the stages of every frame, and counts the maps and pointers used.
 
     All other calls go to the wrapped pipeline.
     """

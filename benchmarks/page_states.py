@@ -167,7 +167,7 @@ Do = Callable[[Stage, Hands], None]
 
 
 def followed(state: TrackState = TrackState.TRACKING, **changes: Any) -> Do:
-    """Return a function that first has the target TRACKING, then sets fields of the stage and ``state``."""
+    """Return a function that brings the target to TRACKING, then sets fields of the stage, and the state."""
 
     def do(stage: Stage, hands: Hands) -> None:
         stage.state = TrackState.TRACKING

@@ -70,7 +70,7 @@ class DrawnPrompt:
         known = {f.name: getattr(track, f.name) for f in fields(BoxReport) if hasattr(track, f.name)}
         known |= {"image_size": (bgr.shape[1], bgr.shape[0]), "selection": selection}
         if not selection:
-            known |= {"presence": math.nan, "quality": math.nan}
+            known |= dict.fromkeys(("confidence", "presence", "quality"), math.nan)
         self._sink(BoxReport(**known))
         velocity = (math.nan, math.nan) if track.motion is None else track.motion.velocity
         valid = track.motion is not None and track.box is not None

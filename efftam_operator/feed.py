@@ -135,9 +135,9 @@ class Stop(Enum):
     """Whether the gimbal has carried out the last STOP command."""
 
     NONE = "none"  # no STOP was commanded, or steering was enabled again after it
-    WAITING = "waiting"  # STOP was commanded; the gimbal's attitude does not show yet that it stands
-    STOPPED = "stopped"  # the gimbal's attitude has shown after the STOP that it stands
-    UNCONFIRMED = "unconfirmed"  # the time is over in which the attitude should have shown that it stands
+    WAITING = "waiting"  # STOP was commanded; the gimbal's attitude does not show yet that it is at rest
+    STOPPED = "stopped"  # the gimbal's attitude has shown after the STOP that it is at rest
+    UNCONFIRMED = "unconfirmed"  # after the time limit the gimbal's attitude does not show that it is at rest
 
 
 @dataclass(frozen=True)
@@ -275,6 +275,6 @@ class Steerer(Protocol):
     def stop(self, reply: Reply) -> None:
         """Stop the gimbal. Must bring its speed to zero in every situation.
 
-        ``reply`` is ok only once the gimbal's attitude shows that it stands; else it is refused with the
-        reason why that is not confirmed.
+        ``reply`` is ok only once the gimbal's attitude shows that it is at rest; else it is a refusal with
+        the reason why that is not confirmed.
         """

@@ -1,8 +1,8 @@
 """Watches the gimbal independently of its controller.
 
-Finds which member of the chain controller, bridge, autopilot, gimbal is silent, and whether the gimbal stands
-after a STOP. The controller reports "stopped" as soon as it commands rates of zero. Whether the gimbal obeys
-is known only from its attitude, which the bridge receives from the autopilot.
+Finds which member of the chain controller, bridge, autopilot, gimbal is silent, and whether the gimbal is at
+rest after a STOP. The controller reports "stopped" as soon as it commands rates of zero. Whether the gimbal
+obeys is known only from its attitude, which the bridge receives from the autopilot.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from efftam_operator.feed import Link, Stop
 
 # The bridge counts as silent after this time without a message, s. It sends at least one a second.
 BRIDGE_SILENT_S = 1.5
-# The gimbal stands when its attitude stayed within SPREAD_RAD for STANDS_S seconds. At least LEAST attitudes
-# must show it, and the newest must not be older than PAUSE_S seconds.
+# The gimbal is at rest when its attitude stayed within SPREAD_RAD for STANDS_S seconds. At least LEAST
+# attitudes must show it, and the newest must not be older than PAUSE_S seconds.
 STANDS_S, SPREAD_RAD, LEAST = 0.5, math.radians(0.25), 3
 PAUSE_S = 0.6
 # Longest time over which a heading is extrapolated by its yaw rate, s.
@@ -62,7 +62,7 @@ class AttitudeWindow:
     def turn(self, heading: Heading) -> None:
         """Store the vehicle's heading.
 
-        The heading is needed because a gimbal that keeps its direction on a turning vehicle stands as well.
+        It is needed because a gimbal that keeps its direction on a turning vehicle is at rest as well.
         """
         self._heading = heading if math.isfinite(heading.yaw + heading.yaw_rate) else None
 
@@ -107,9 +107,9 @@ class AttitudeWindow:
         return bool(self._seen) and now_s - self._seen[-1][0] <= PAUSE_S
 
     def stands(self, since_s: float, now_s: float) -> bool:
-        """Return whether the gimbal has stood for the last `STANDS_S` seconds, all of them after ``since_s``.
+        """Return whether the gimbal has been at rest for the last `STANDS_S` seconds, all after ``since_s``.
 
-        A gimbal stands if its attitude is constant relative to the vehicle's nose or relative to north.
+        It is at rest if its attitude is constant relative to the vehicle's nose or relative to north.
         """
         after = [seen for seen in self._seen if seen[0] >= since_s]
         if not after or not self.is_known(now_s) or after[-1][0] - after[0][0] < STANDS_S:
@@ -210,7 +210,7 @@ class GimbalWatch:
         return f"{doubt}; take over by the stick" if self.stop is Stop.UNCONFIRMED else ""
 
     def _doubt(self, since_s: float, now_s: float) -> str:
-        """Return why it is not certain that the gimbal has stood since ``since_s``; empty if it is."""
+        """Return why it is not certain that the gimbal is at rest after ``since_s``; empty if it is."""
         silence = self.silence(now_s)
         if silence is not None:
             link, silent_s = silence

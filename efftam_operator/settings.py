@@ -150,7 +150,7 @@ def _split(url: str) -> SplitResult:
 
 
 def _place(url: SplitResult) -> tuple[str, int | None]:
-    """Return host and port of a URL. Without a written port it is that of the scheme; None: unknown."""
+    """Return host and port of a URL. If the URL has no port, the scheme's port is returned; None: unknown."""
     try:
         port = url.port
     except ValueError:

@@ -112,7 +112,7 @@ def target(box: BoxReport, motion: MotionReport | None, last: Box | None, behind
         "measured": box.measured,
         "box": _corners(box.box),
         "last": _corners(last) if box.box is None else None,
-        **{name: round(getattr(box, name), 4) for name in ("presence", "quality", "likeness")},
+        **{name: round(getattr(box, name), 4) for name in ("confidence", "presence", "quality", "likeness")},
         "age_s": round(box.age_s, 3),
         "behind_s": round(behind_s, 3),
     }
@@ -259,10 +259,11 @@ def _labels(data: dict[str, Any], count: int) -> tuple[int, ...]:
     return tuple(value)
 
 
-# For each op, the fields of its message, each with the function that reads it from the JSON object. The
-# function returns the value, or raises MessageError.
+# Fields that the messages of several ops have, in the form of `FIELDS`.
 _ID = {"id": lambda data: _text(data, "id", LONGEST_ID)}
 _TURNS = {"turns": lambda data: data.get("turns") is True}
+# For each op, the fields of its message, each with the function that reads it from the JSON object. The
+# function returns the value, or raises MessageError.
 FIELDS: dict[str, dict[str, Callable[[dict[str, Any]], Any]]] = {
     "hello": {"token": lambda data: _text(data, "token", 256, "")},
     "ack": {"seq": lambda data: _whole(data, "seq", MAX_SEQ)},

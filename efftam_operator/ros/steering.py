@@ -46,7 +46,8 @@ class RosSteering:
     def __init__(self, node: Node, gimbal: str, silent_s: float, calls: Calls) -> None:
         self._node, self._silent_s, self._calls = node, silent_s, calls
         self._sink: Sink | None = None
-        self._last = SteeringState(Controller.GONE)  # only its fields on the controller are set
+        # What the controller last reported. Fields on the chain, the STOP and the angles keep their defaults.
+        self._last = SteeringState(Controller.GONE)
         self._reported: SteeringState | None = None
         self._watch = GimbalWatch()
         self._limits: dict[str, tuple[int | None, int | None]] = {}  # fields of GimbalAngles
@@ -84,7 +85,7 @@ class RosSteering:
     def stop(self, reply: Reply) -> None:
         """Stop the gimbal.
 
-        ``reply`` is ok once the gimbal's attitude shows that it stands. After `CONFIRM_S` without that,
+        ``reply`` is ok once the gimbal's attitude shows that it is at rest. After `CONFIRM_S` without that,
         ``reply`` is a refusal with the reason. `SteeringState.stop` continues to report the STOP's state.
         """
         self._watch.begin_stop(time.monotonic())

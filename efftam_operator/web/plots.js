@@ -1,4 +1,4 @@
-// Speed, presence, quality and latency over time, above a ribbon of states.
+// Speed, confidence, presence and latency over time, above a ribbon of states.
 
 import { STATES } from "./palette.js";
 import { speedOf, steeredOf } from "./targets.js";
@@ -18,7 +18,7 @@ const TEXTURES = { IDLE: null, ACQUIRING: "up", TRACKING: null, COASTING: "cross
 /** The rows of plots. `keys`: the values of a point that a row shows; `range`: ends of its scale, null: set by the values. */
 const ROWS = [
   { title: "speed", unit: "px/s", keys: ["speed"], range: [0, null] },
-  { title: "presence", second: "quality", unit: "", keys: ["presence", "quality"], range: [0, 1] },
+  { title: "confidence", second: "presence", unit: "", keys: ["confidence", "presence"], range: [0, 1] },
   { title: "latency", unit: "ms", keys: ["latency"], range: [0, null] },
 ];
 
@@ -34,8 +34,8 @@ export class History {
     const before = this.points.at(-1)?.t, state = target?.state ?? "IDLE";
     if (t - before > GAP_S) this.points.push({ t: before });
     // Without a target there are no values.
-    const known = state === "IDLE" ? {} : { speed: speedOf(target), presence: target.presence, quality: target.quality };
-    this.points.push({ t, state, speed: null, presence: null, quality: null, ...known, latency: track.latency_ms });
+    const known = state === "IDLE" ? {} : { speed: speedOf(target), confidence: target.confidence, presence: target.presence };
+    this.points.push({ t, state, speed: null, confidence: null, presence: null, ...known, latency: track.latency_ms });
     while (this.points.length > MAX_POINTS || this.points[0].t < t - SPAN_S) this.points.shift();
   }
 }
@@ -62,7 +62,7 @@ export class Plots {
     this.context.font = "12px system-ui, sans-serif";
   }
 
-  /** Paint the last minute of `points` {t, state, speed, presence, quality, latency}, as `History` keeps them. `isGrey`: the
+  /** Paint the last minute of `points` {t, state, speed, confidence, presence, latency}, as `History` keeps them. `isGrey`: the
    * last point may be outdated, so its numbers are not shown. */
   paint(points, isGrey) {
     this.#fit();

@@ -13,7 +13,7 @@ const FAULTS = {
 const SILENCES = {
   bridge: ["the gimbal may keep turning; take over by the stick", "STOP would not reach the gimbal"],
   autopilot: ["the gimbal does not follow", "STOP would not reach the gimbal"],
-  gimbal: ["the gimbal does not follow", "nothing shows whether the gimbal stands"],
+  gimbal: ["the gimbal does not follow", "nothing shows whether the gimbal is at rest"],
 };
 
 export class SteeringPanel {
@@ -116,7 +116,7 @@ export class SteeringPanel {
     this.#show();
     if (id === null) return this.alarm("STOP was not sent; stop the gimbal by other means");
     setTimeout(() => {
-      // State "waiting": the STOP has arrived, and the server answers once the gimbal stands.
+      // State "waiting": the STOP has arrived, and the server answers once the gimbal is at rest.
       if (this.#stopId === id && this.#state?.stop !== "waiting") this.alarm("STOP is not answered; press again, or stop the gimbal by other means");
     }, STOP_MS);
   }
@@ -132,7 +132,7 @@ export class SteeringPanel {
     if (runs && silent) [title, text] = ["GIMBAL UNKNOWN", `the ${silent} is silent`];
     if (!hasLink) [title, text] = ["GIMBAL UNKNOWN", "no link"];
     if (this.#stopId !== null) text = "STOP was sent";
-    if (stop === "waiting" && hasLink) text = "STOP has arrived; waiting until the gimbal stands";
+    if (stop === "waiting" && hasLink) text = "STOP has arrived; waiting until the gimbal is at rest";
     this.text.textContent = text ? `${title}: ${text}` : title;
     this.enable.disabled = !runs || enabled || !mayEnable;
     if (this.enable.disabled) this.disarm();

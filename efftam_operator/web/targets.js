@@ -61,8 +61,8 @@ export function targetUnder(targets, { box, points }) {
 export function choicesOf(selection, targets, { isTapped, most, isSteering }) {
   const steered = targets.find((one) => one.steered), drawnOn = targetUnder(targets, selection);
   const isOther = drawnOn && !drawnOn.steered && drawnOn.id !== STEERED;
-  // The user need not confirm a box that is drawn on a target: it selects the same target anew. Nor any selection while the
-  // steered target is not TRACKING: it is taken for that target.
+  // Two kinds of selection replace a target without a question: a box that is drawn on a target, because it selects the same
+  // target anew; and any selection while the steered target is not TRACKING, because it is meant for that target.
   const replaces = !isOther && steered?.state === "TRACKING" && (isTapped || !drawnOn);
   return {
     target: isOther ? drawnOn.id : STEERED,

@@ -2,8 +2,8 @@
 
 import { speedOf } from "./targets.js";
 
-/** How sure the tracker is that it sees the target, 0 to 1; null if it is unknown. */
-export const confidenceOf = ({ presence }) => presence;
+/** How sure the tracker is of the target, 0 to 1: the confidence, or the presence where no confidence is known. */
+export const confidenceOf = ({ confidence, presence }) => confidence ?? presence;
 
 const BARS = 5;
 const LEAST = [[0.8, "sure"], [0.5, "fairly sure"], [0, "not sure"]];
@@ -42,6 +42,7 @@ export function numbersOf({ target, track, size, ageMs, behindS }) {
   if (target && target.state !== "IDLE") {
     const speed = speedOf(target);
     rows.push(["target", `${target.id}, selection ${target.selection}`]);
+    rows.push(["confidence", number(target.confidence)]);
     rows.push(["presence", number(target.presence)], ["likeness", number(target.likeness)], ["quality", number(target.quality)]);
     rows.push(["speed", speed === null ? "–" : `${number(speed, 1)} px/s`]);
     if (target.box) rows.push(["box", `${target.box.map((value) => Math.round(value)).join(", ")} px`]);

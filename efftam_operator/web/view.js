@@ -46,7 +46,7 @@ export class View {
     this.viewport.setView(width, height);
     this.width = width;
     this.height = height;
-    // In CSS px, so that lines have about the same width on any screen. In bright light they are wider.
+    // Width of lines, CSS px: about the same on any screen, and larger in the theme for bright light.
     const inSun = document.body.classList.contains("sun");
     this.line = inSun ? 4 : 2.5;
     this.ground = inSun ? "#d8d8d8" : "#000";
