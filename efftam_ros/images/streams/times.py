@@ -244,7 +244,7 @@ class FileTimes:
         if place == 0 or last_ns is None:
             return False
         is_tight = time_ns - last_ns < MIN_SHARE * (place + 1) * period_ns
-        # The times that do not fit must grow as well: then they are right, and the clock was set back.
+        # If the times that do not fit grow too, they are right: the clock was set back before them.
         before = [time for time in times[: place + 1] if time is not None]
         return is_tight and len(before) == place + 1 and _descents(before) == 0 and len(set(before)) > place
 
