@@ -118,8 +118,8 @@ class VideoDecoder:
             self._damaged_ns = None
         if self._damaged_ns is not None:
             raise InputError(
-                f"a {codec} image depends on an image that was lost, because packets are lost; images are used"
-                " again from the next key frame on: send one every second or so, or use a better link"
+                f"a {codec} image depends on an image that was lost, because packets are lost; images are"
+                " used again from the next key frame on: send one every second or so, or use a better link"
             )
         self.luma = np.frombuffer(frame.planes[0], np.uint8)
         return frame.width, frame.height, partial(_image_of, frame)

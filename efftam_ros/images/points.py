@@ -49,8 +49,8 @@ TARGET_PX = 48.0  # a larger target is reduced to this size in its patch, px
 # Margin of a patch on every side of the target, px of the patch. A point can be followed if it is at most
 # this far from its expected position.
 MARGIN_PX = 20
-# A patch is used for the next image too if the margin around the target is at least MIN_MARGIN_PX, and a new
-# patch would have another scale by at most the factor MAX_RESCALING.
+# A patch is used for the next image too if two conditions are met. The margin around the target is at least
+# MIN_MARGIN_PX, px of the patch. The scale of a new patch would differ by at most the factor MAX_RESCALING.
 MIN_MARGIN_PX, MAX_RESCALING = 15, 1.15
 MIN_SIDE_PX = 8  # least width and height of the part of a patch that lies in the image, image px
 POINT_QUALITY = 0.02  # least score of a corner, as a share of the best corner's score

@@ -257,7 +257,7 @@ class VideoFile:
         except (av.error.FFmpegError, OSError) as error:
             remedy = "repair the file, or cut it before this frame"
             if not done and self._source.startswith("http"):
-                remedy = f"if the server can't send parts of files, copy the file here, or {INDEX_FIRST}"
+                remedy = f"if the server sends no parts of files, copy the file here, or {INDEX_FIRST}"
             raise InputError(
                 f"{self.name} can't be read after frame {done} ({_reason(error)}); {remedy}"
             ) from None

@@ -29,9 +29,9 @@ JITTER = 1.5
 # A wrong rate is reported only if it was computed over at least this time. The same time is necessary before
 # the stream's times are used again.
 REPORTED_SPAN_NS = 4 * NS
-# At the start a stream may deliver at once images that it stored before. They are skipped until the shortest
-# delay has not shrunk by more than SETTLED_TOLERANCE_NS for SETTLED_NS, and at most until SETTLE_LIMIT_NS
-# after the first image.
+# At the start a stream may deliver images at once that it stored before. Their delays shrink from image to
+# image. Images are skipped until the shortest delay is stable: for SETTLED_NS it must not shrink by more than
+# SETTLED_TOLERANCE_NS. No image is skipped later than SETTLE_LIMIT_NS after the first one.
 SETTLED_NS, SETTLED_TOLERANCE_NS, SETTLE_LIMIT_NS = 300_000_000, 20_000_000, 800_000_000
 
 
@@ -60,8 +60,8 @@ class ArrivalClock:
         self._ready_ns: int | None = None  # `ready_ns` without its limit, ns; None before the first image
         self._limit_ns = 0  # largest possible value of `ready_ns`, ns
         self.own_rate: float | None = None
-        """How many seconds the stream's times advance per second of arrival, if this is not 1 for some
-        seconds; else None."""
+        """Rate of the stream's times, in seconds per second of arrival. None while this rate is about 1 or
+        not known."""
 
     @property
     def ready_ns(self) -> int:

@@ -84,7 +84,7 @@ class ClockSteps:
             return max(period_ns - found_ns, found_ns - longest_ns, 0)
 
         if error_ns(self._former_ns) < error_ns(self._correction_ns):
-            # This image fits the times before the last step: a single image had a wrong time.
+            # The image fits the times before the last step, so this step was only one image's wrong time.
             self._correction_ns, self._checked = self._former_ns, None
             return
         least_ns = max(MIN_CLOCK_STEP_NS, round(MIN_CLOCK_STEP * period_ns))

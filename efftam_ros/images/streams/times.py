@@ -244,7 +244,7 @@ class FileTimes:
         if place == 0 or last_ns is None:
             return False
         is_tight = time_ns - last_ns < MIN_SHARE * (place + 1) * period_ns
-        # The times that do not fit must grow as well: then they are right, and the clock was set back.
+        # If the times that do not fit grow too, they are right: the clock was set back before them.
         before = [time for time in times[: place + 1] if time is not None]
         return is_tight and len(before) == place + 1 and _descents(before) == 0 and len(set(before)) > place
 
@@ -296,8 +296,8 @@ def _chain(times: list[int | None], last_ns: int | None, period_ns: int) -> list
     found: list[tuple[int, int]] = [] if last_ns is None else [(-1, last_ns)]
     least_ns = _least_step_ns(period_ns)
     found += [(place, time) for place, time in enumerate(times) if time is not None]
-    # The best selection that ends at each time: its length, its unevenness as a negative number, and the
-    # index of the time before (-1: none).
+    # For each time, the best selection that ends with this time. Each entry has the length of the selection,
+    # its unevenness as a negative number, and the index of the time before (-1 if there is none).
     best: list[tuple[int, float, int]] = []
     for index, (place, time) in enumerate(found):
         options = [(0 if last_ns is None or index == 0 else -len(found), 0.0, -1)]
