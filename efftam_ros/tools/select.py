@@ -70,8 +70,8 @@ def run(args: argparse.Namespace) -> int:
     selection, mask = read_selection(args)
     if not 0 <= args.target <= NEXT_FREE:
         raise InputError(
-            f"--target is {args.target}; give 0 to {NEXT_FREE - 1}, or {NEXT_FREE} for the next free id or, with"
-            " --clear, for all"
+            f"--target is {args.target}; give 0 to {NEXT_FREE - 1}, or {NEXT_FREE}: the next free id, or with"
+            " --clear all targets"
         )
     try:
         client = importlib.import_module(CLIENT)  # this import loads ROS 2
