@@ -30,6 +30,7 @@ FIELDS = [
     "reason_code",
     "box",
     "measured",
+    "confidence",
     "presence",
     "iou",
 ]

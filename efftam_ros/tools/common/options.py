@@ -103,9 +103,8 @@ def add_precision_argument(group: argparse._ActionsContainer) -> None:
         "--precision",
         choices=PRECISIONS,
         default="auto",
-        help=f"auto (default): the first precision that is listed here for the back end ({offered}; tf32 is"
-        " FP32 whose products may be rounded to TF32); fp32: to compare, or if results look wrong; fp16,"
-        " int8: to force this precision",
+        help=f"auto (default): the first one listed here for the back end ({offered}); tf32: FP32 whose"
+        " products may be rounded",
     )
 
 
