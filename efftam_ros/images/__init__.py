@@ -1,1 +1,1 @@
-"""Reads pictures of every form as an `Image`, and estimates the camera's motion from them."""
+"""Reads images from messages, files, cameras and streams, and estimates the camera's motion from them."""

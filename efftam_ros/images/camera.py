@@ -39,33 +39,40 @@ from efftam_ros.images.video import VideoFile, damage_text, open_video, times_te
 if TYPE_CHECKING:
     import av
 
-# Pause before another attempt, s; doubled each time.
+# First and longest pause before a stream is opened again, s. Each failed attempt doubles the pause.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 4.0
-# Without an image for so long, what is waited for is reported, s.
+# If no image arrives for this time, s, one line reports what the camera waits for.
 QUIET_S = 3.0
-# How far the system's clock may move against the steady one before stamps follow it, ns.
+# Stamps follow the system clock only after it moved by more than this against the steady clock, ns.
 CLOCK_STEP_NS = 100_000_000
-# What is read to find out what a stream is: the default of 5 s is a delay at each start.
+# FFmpeg reads at most this many bytes and microseconds to detect the streams. Its default of 5 s would delay
+# each start.
 PROBE = {"probesize": "500000", "analyzeduration": "500000"}
-# UDP: the receiver's buffers, bytes and packets of 188 bytes; a burst that does not fit is lost, not fatal.
+# Sizes of the two UDP receive buffers: of the socket in bytes, of FFmpeg in packets of 188 bytes. A burst
+# that does not fit is lost, but does not end the stream.
 UDP = {"buffer_size": "2000000", "fifo_size": "50000", "overrun_nonfatal": "1"}
-# A description of RTP streams is a file; FFmpeg asks which protocols it may name.
+# FFmpeg opens an .sdp file only with a list of the protocols that the file may name.
 SDP = {"protocol_whitelist": "file,udp,rtp,tcp,crypto"}
-# Playlists bring a segment at a time, which is played at its own times, from the newest one on.
+# FFmpeg's formats of playlists, and the option to begin with the newest segment. A playlist delivers whole
+# segments, so their images are shown at their own times.
 SEGMENTED, SEGMENTS = ("hls", "dash"), {"live_start_index": "-1"}
-# Played images that come so late, or are so far ahead, are the new beginning, ns.
+# If an image that is shown at its own time is late by more than this, ns, it is shown at once, and the
+# following images are shown relative to it.
 PLAYED_STEP_NS = NS
 RTSP_TRANSPORTS = ("auto", "tcp", "udp")
 
 
 Arrived = tuple[int, DecodedImage]
-"""An image, and when it arrived, steady clock, ns."""
+"""The time of arrival on the steady clock, ns, and the image."""
 
 
 def is_live(source: object) -> bool:
-    """Return whether this names a camera or stream: a number, a device, an address, a description of an RTP
-    stream (.sdp); not a file or folder, whatever its name. Behind an address may be a finished video:
-    `open_source` finds out."""
+    """Return whether ``source`` names a camera or a stream.
+
+    True for a number, a device, an address, and the description of an RTP stream (.sdp). False for a file or
+    folder that exists, whatever its name. An address may also lead to a finished video. Only `open_source`,
+    which opens the address, can detect this.
+    """
     if isinstance(source, int):
         return True
     text = str(source)
@@ -76,14 +83,14 @@ def is_live(source: object) -> bool:
 
 
 def local_path(source: str | Path) -> Path:
-    """Return the path of a file, also where it is given as file://..."""
+    """Return the path of a file that is given as a path or as a URL file://..."""
     text = str(source)
     is_url = text.startswith("file:") and not _is_path(text)
     return Path(url2pathname(urlsplit(text).path)) if is_url else Path(source)
 
 
 def _is_path(text: str) -> bool:
-    """Return whether there is a file or folder of this name; not a device."""
+    """Return whether a file or folder of this name exists. A device is neither."""
     try:
         return Path(text).is_file() or Path(text).is_dir()
     except (OSError, ValueError):
@@ -99,8 +106,9 @@ def open_source(
 ) -> VideoSource:
     """Open a camera, a stream, a video or a folder of images; see `open_video` for the arguments.
 
-    What an address leads to is read to its end, by its own times, where it has one; else its newest image is
-    taken each time. Raises InputError, also for ``fps`` of what is live.
+    If an address leads to a finished video, every image is read, with the video's own times. From a live
+    source only the newest image is taken each time. Raises InputError if the source can't be opened, and if
+    ``fps`` is given for a live source.
     """
     if not isinstance(source, int) and not is_live(source):
         return open_video(local_path(source), fps, levels, track, report)
@@ -126,16 +134,18 @@ class CameraOptions(CheckedSettings):
     """How a stream is opened and decoded."""
 
     timeout: float = setting(
-        2.0, "silence after which the stream is opened again, s; for the first data 5 s", within=(0.2, 60.0)
+        2.0,
+        "the stream is opened again if nothing arrives for this time, s (at least 5 s for the first data)",
+        within=(0.2, 60.0),
     )
     rtsp_transport: str = setting(
-        "auto", "how RTSP sends its packets; auto: tcp, else udp", choices=RTSP_TRANSPORTS
+        "auto", "transport of an RTSP stream; auto: tcp if possible, else udp", choices=RTSP_TRANSPORTS
     )
     hardware_decoder: str = setting(
         "off", "off, auto (the first that works here), or one of PyAV's devices such as cuda, vaapi, drm"
     )
     track: int = setting(
-        DEFAULT_TRACK, "number of the video track, of several; -1: the default one", within=(-1, 99)
+        DEFAULT_TRACK, "number of the video track, from 0; -1: the stream's default track", within=(-1, 99)
     )
     device_size: str = setting("", "V4L2: image size such as 1280x720; empty: the device's setting")
     device_fps: float = setting(0.0, "V4L2: images per second; 0: the device's setting", within=(0.0, 1000.0))
@@ -143,11 +153,12 @@ class CameraOptions(CheckedSettings):
 
 
 class Camera:
-    """A camera or stream; a `VideoSource`.
+    """A `VideoSource` that reads a camera or a stream in a thread of its own.
 
-    ``frames`` yields the newest image each time and drops those in between, and those that lost packets have
-    damaged; ``index`` counts them all. The stream is opened again, after growing pauses, when it ends or is
-    silent. One that has an end, and a playlist's segments, are played at their own times.
+    ``frames`` yields the newest image each time. It drops the images in between, and images that are damaged
+    because packets were lost. The ``index`` of an image counts the dropped ones too. When the stream ends or
+    sends nothing, it is opened again, after growing pauses. The images of a finished video and of a playlist
+    are shown at their own times.
 
     Stamps are ns since 1970, see `ArrivalClock`. They follow the system's clock only when it is set by more
     than 0.1 s.
@@ -155,9 +166,10 @@ class Camera:
 
     note = ""
     count: int | None = None
-    fps = 30.0  # of a video made of it; the images have their stamps
+    # Frame rate of a video file that is written from these images, images/s. The images' stamps are exact.
+    fps = 30.0
     _ratio = Fraction(1)
-    is_whole = False  # the newest images are taken
+    is_whole = False  # never True, because images between the newest ones are dropped
 
     def __init__(
         self,
@@ -166,14 +178,15 @@ class Camera:
         options: CameraOptions | None = None,
         report: Report = no_report,
     ) -> None:
-        """Start to read.
+        """Start the thread that reads the stream, and wait until the stream is open.
 
         ``source``: number or path of a V4L2 device, URL, or a video file, which is played in real time, once.
-        ``patience_s``: longest time without an image until the stream counts as ended; None: for ever.
-        ``report`` takes a line on what is noticed, once each, from a thread of its own.
+        ``patience_s``: longest time without an image, s, before the stream counts as ended. With None it
+        never counts as ended, and this constructor does not wait. ``report`` is called with each notice on
+        the stream, one line, once, usually from the reading thread.
 
-        Raises InputError where it can't be opened, unless ``patience_s`` is None, and for a hardware decoder
-        that is not there.
+        Raises InputError if the stream can't be opened, unless ``patience_s`` is None, and if the hardware
+        decoder does not exist.
         """
         self._source = f"/dev/video{source}" if isinstance(source, int) else source
         if self._source.startswith("file:"):
@@ -184,47 +197,50 @@ class Camera:
         self._patience_s, self._report = patience_s, report
         self._reported: set[str] = set()
         self._hardware = _hardware(self.options.hardware_decoder)
-        # One that is named must decode: nothing falls back to software silently.
+        # A hardware decoder that the user named must decode: nothing falls back to software silently.
         self._requires_hardware = self.options.hardware_decoder not in ("off", "auto")
         self._changed = threading.Condition()
-        self._newest: tuple[int, int, av.VideoFrame] | None = None  # index, stamp, image
-        self._ready_ns = 0  # when it may be taken, steady clock
+        self._newest: tuple[int, int, av.VideoFrame] | None = None  # index, stamp in ns, image
+        self._ready_ns = 0  # time from which `_newest` may be used, ns on the steady clock
         self._levels = Levels()
         self._stop = threading.Event()
         self.decoder = ""
-        """Codec and decoder, once known."""
+        """Names of the codec and of the kind of decoder, for people; empty until the stream is open."""
         self.damaged = self.left_out = 0
-        """Packets that were lost or damaged on the way, or could not be decoded; images that needed them."""
+        """``damaged``: how many packets were lost, damaged or not decodable; ``left_out``: how many images
+        were not shown because they need such a packet."""
         self.times = "the stream's own"
-        """Where the stamps come from."""
+        """Source of the stamps, for people: the stream's own times or the times of arrival."""
         self.has_end = False
-        """Whether the stream is a finished video, once it is opened."""
+        """Whether the stream is a finished video; False while the stream is not open yet."""
         self.waiting_for = f"to open {self.name}"
-        """What is waited for; empty while images come."""
+        """What the camera waits for, a text that follows "waiting"; empty while images arrive."""
         self._opened, self._refusal = threading.Event(), ""
         self._reader = threading.Thread(target=self._read, name="camera", daemon=True)
         self._reader.start()
         if patience_s is not None:
             if not self._opened.wait(QUIET_S):
-                self._say_waiting()
+                self._report_waiting()
                 self._opened.wait()
             if self._refusal:
                 raise InputError(self._refusal)
             if self._stop.is_set() and not self.has_end:
                 raise InputError(
                     f"camera {self.name} can't be opened: {self.waiting_for.rpartition(f'{self.name}: ')[2]};"
-                    " check its name, that it is connected and sends, and that no other program uses it"
+                    " check the name, that the camera is connected and sends, and that no other program uses"
+                    " the camera"
                 )
 
     @property
     def remedy(self) -> str:
-        """The remedy for damaged images."""
-        live = "lower the camera's bit rate, or have RTSP send by TCP (rtsp_transport)"
+        """What a user can do against damaged images, one line."""
+        live = "lower the camera's bit rate, or use TCP for RTSP (rtsp_transport)"
         return "copy or record it again" if self.has_end else live
 
     @property
     def width(self) -> int:
-        """Width and height of the newest image as it is shown, px; waits for the first image."""
+        """Width of the newest image after the rotation that its metadata require, px. Waits for the first
+        image."""
         return self._size()[0]
 
     @property
@@ -233,7 +249,7 @@ class Camera:
 
     @property
     def pixel_ratio(self) -> Fraction:
-        """Width of a pixel by its height."""
+        """Width of a pixel divided by its height."""
         return self._ratio
 
     def _size(self) -> tuple[int, int]:
@@ -242,7 +258,10 @@ class Camera:
         return (frame.height, frame.width) if is_turned else (frame.width, frame.height)
 
     def frames(self, start: int = 0) -> Iterator[VideoFrame]:
-        """Yield images until the stream ends. Raises InputError if it never gave one, or too large ones."""
+        """Yield the newest image, again and again, until the stream ends.
+
+        Raises InputError if no image arrives at all, or an image is too large.
+        """
         index = start - 1
         try:
             newest = self._after(index, required=True)
@@ -255,10 +274,11 @@ class Camera:
         finally:
             self.close()
             if self.damaged:
-                self._say(damage_text(self, self.remedy))
+                self._report_once(damage_text(self, self.remedy))
 
     def close(self) -> None:
-        """End the stream; idempotent. The connection itself may take until ``timeout`` to end."""
+        """Stop reading. May be called more than once. Returns after at most ``timeout`` + 1 s; the reading
+        thread may then still be in a call of FFmpeg (see `is_reading`)."""
         self._stop.set()
         with self._changed:
             self._changed.notify_all()
@@ -266,11 +286,15 @@ class Camera:
 
     @property
     def is_reading(self) -> bool:
-        """Whether the stream is still being read; after `close` a call of FFmpeg may hold its thread."""
+        """Whether the reading thread still runs. After `close` this can be True, while a call of FFmpeg
+        lasts."""
         return self._reader.is_alive()
 
     def _after(self, index: int, required: bool = False) -> Any:
-        """Wait for an image later than that of ``index``; None at the end, or InputError if ``required``."""
+        """Wait for an image with a larger index than ``index`` and return index, stamp (ns) and frame.
+
+        At the end of the stream, or after `patience_s`: return None, or raise InputError if ``required``.
+        """
         began_ns = time.monotonic_ns()
         give_up_ns = None if self._patience_s is None else began_ns + round(self._patience_s * NS)
         report_ns = began_ns + round(QUIET_S * NS) if required and give_up_ns is not None else None
@@ -283,12 +307,12 @@ class Camera:
                 if self._stop.is_set() or (give_up_ns is not None and now_ns >= give_up_ns):
                     if required:
                         raise InputError(
-                            f"camera {self.name} gives no images: waiting {self.waiting_for}; try it with"
-                            " another program"
+                            f"camera {self.name} gives no images: waiting {self.waiting_for}; try the camera"
+                            " with another program"
                         )
                     return None
                 if report_ns is not None and now_ns >= report_ns:
-                    self._say_waiting()
+                    self._report_waiting()
                     report_ns = None
                 until_ns = self._ready_ns if is_there else report_ns or give_up_ns
                 self._changed.wait(None if until_ns is None else max(0.0, (until_ns - now_ns) / NS))
@@ -315,31 +339,32 @@ class Camera:
                     is_open = True
                     self.has_end = self._is_file or _has_end(container, self._source)
                     self._opened.set()
-                    self._say(note)
+                    self._report_once(note)
                     self.waiting_for = f"for a key frame of {self.name}"
                     self._receive(container, stream, indices)
                 reason = "the stream ended"
-            except av.error.ExitError:  # PyAV's time-out
-                # Other packets, such as RTP, may well arrive there.
+            except av.error.ExitError:  # PyAV raises this after its time-out
+                # FFmpeg ignores packets that are not MPEG-TS, such as RTP: "nothing arrives" could be wrong.
                 is_foreign = self._source.startswith("udp:") and not is_open
                 reason = "no MPEG-TS arrives" if is_foreign else "nothing arrives"
             except InputError as refusal:
                 self._refusal = reason = str(refusal)
                 self._stop.set()
             except (av.error.FFmpegError, OSError, ValueError) as error:
-                # An error's own text has the address with its password.
+                # Not `str(error)`: PyAV's text contains the address with its password.
                 reason = getattr(error, "strerror", None) or one_line(error)
                 if is_open and self._requires_hardware and isinstance(error, av.error.PermissionError):
-                    # FFmpeg's answer where the device takes the codec, but not this profile or size.
+                    # FFmpeg raises PermissionError if the device decodes the codec, but not this profile or
+                    # size.
                     self._refusal = reason = self._no_hardware("the stream", reason)
                     self._stop.set()
             except Exception as error:
                 reason = f"internal error ({type(error).__name__}: {error})"
-                self._say(traceback.format_exc().rstrip())
+                self._report_once(traceback.format_exc().rstrip())
             pause_s = FIRST_PAUSE_S if self._newest is not before else min(2 * pause_s, LONGEST_PAUSE_S)
             self.waiting_for = f"for {self.name}: {reason}; the next attempt in {pause_s:g} s"
-            # A source that never opened may have a wrong name: it is tried again only where `patience_s` is
-            # None.
+            # A source that could never be opened may have a wrong name. It is opened again only if
+            # `patience_s` is None.
             if (
                 self._refusal
                 or self.has_end
@@ -350,14 +375,14 @@ class Camera:
                 self._stop.set()
             self._stop.wait(pause_s)
 
-    def _say(self, line: str) -> None:
-        """Report a line, once."""
+    def _report_once(self, line: str) -> None:
+        """Report a line, unless it is empty or the same line was reported before."""
         if line and line not in self._reported:
             self._reported.add(line)
             self._report(f"{self.name}: {line}")
 
-    def _say_waiting(self) -> None:
-        """Report what is waited for, once; the stream may have images later."""
+    def _report_waiting(self) -> None:
+        """Report what the camera waits for, at most once. This is no error: images may still arrive."""
         if "waiting" not in self._reported:
             self._reported.add("waiting")
             self._report(f"{self.name}: waiting {self.waiting_for}")
@@ -399,48 +424,49 @@ class Camera:
         try:
             return av.open(name, format=form, options=options, timeout=timeout, **more)
         except RuntimeError as error:
-            # PyAV's answer where the device decodes none of the streams.
+            # PyAV raises this RuntimeError if the device decodes none of the streams.
             if self._requires_hardware and "no stream is compatible" in str(error):
-                raise InputError(self._no_hardware("it", "it has no decoder for this codec")) from None
+                raise InputError(self._no_hardware("the stream", "no decoder for this codec")) from None
             raise
 
     def _no_hardware(self, what: str, why: str) -> str:
-        """Return the text that the named hardware decoder can't decode ``what``, with the remedy."""
+        """Return the error text that the named hardware decoder can't decode ``what``, with ``why`` and the
+        remedy."""
         name = self.options.hardware_decoder
         return (
             f"{self.name}: hardware_decoder {name} can't decode {what} ({why}); have the camera send another"
-            " codec or profile, or take auto or off"
+            " codec or profile, or use auto or off"
         )
 
     def _receive(self, container: Any, stream: Any, indices: Iterator[int]) -> None:
-        """Decode until the stream ends or `close`."""
+        """Decode the images of an open stream until it ends or `close` is called."""
         import av
 
         context, form = stream.codec_context, container.format.name
-        # Threads by frame would hold back as many images as there are threads.
+        # With one thread for each frame the decoder would hold back as many images as there are threads.
         stream.thread_type = "SLICE"
         if not self.has_end:
             context.flags |= av.codec.context.Flags.low_delay
         if self._requires_hardware and not context.is_hwaccel:
-            raise InputError(self._no_hardware(context.name, "it has no decoder for this codec"))
+            raise InputError(self._no_hardware(context.name, "no decoder for this codec"))
         self.decoder = f"{context.name}, {'hardware' if context.is_hwaccel else 'software'}"
         decoder, is_timed = ImageDecoder(stream), has_times(container, stream)
         images = self._decoded(container, stream, decoder)
-        # A server of RTSP sends a finished video at its own times.
+        # An RTSP server sends even a finished video in real time, so its images are taken as they arrive.
         if form in SEGMENTED or (self.has_end and not form.startswith("rtsp")):
             self._play(images, stream, is_timed, indices)
         else:
             self._follow(images, stream, is_timed, indices)
 
     def _play(self, images: Iterator[Arrived], stream: Any, is_timed: bool, indices: Iterator[int]) -> None:
-        """Show what is read ahead at its own times."""
+        """Show images that are read faster than real time, each when its own time comes."""
         player, period_ns = _Player(), round(NS / float(rate_of(stream, is_timed)))
         times = FileTimes(period_ns)
         read = (image for _, image in images)
         stamped: Iterator[tuple[int, DecodedImage]]
         if self.has_end and is_timed:
             stamped = times.stamped(read)
-        else:  # live: at a segment's end the next image is not there yet, `FileTimes` can't read ahead
+        else:  # a live playlist: at the end of a segment `FileTimes` would have to wait for the next one
             stamped = (
                 (image.index * period_ns if image.own_ns is None else image.own_ns, image) for image in read
             )
@@ -448,10 +474,10 @@ class Camera:
             due_ns = player.due_ns(own_ns, time.monotonic_ns())
             self._stop.wait((due_ns - time.monotonic_ns()) / NS)
             self._put(next(indices), due_ns, image, 0)
-        self._say(times_text(times))
+        self._report_once(times_text(times))
 
     def _follow(self, images: Iterator[Arrived], stream: Any, is_timed: bool, indices: Iterator[int]) -> None:
-        """Take what is live as it comes."""
+        """Take the images of a live stream as they arrive, and give them stamps."""
         period_ns = round(NS / float(rate_of(stream, is_timed)))
         clock, order = ArrivalClock(is_timed), DisplayOrder()
         for number, (arrived_ns, image) in enumerate(images, start=1):
@@ -465,7 +491,8 @@ class Camera:
     def _decoded(
         self, container: Any, stream: Any, decoder: ImageDecoder
     ) -> Iterator[tuple[int, DecodedImage]]:
-        """Yield the images with their arrival, steady clock, ns, until `close`."""
+        """Yield the decoded images, each with its time of arrival (steady clock, ns), until `close` is
+        called."""
         known, ratio = (self.damaged, self.left_out), stream.sample_aspect_ratio or Fraction(1)
         is_new = True
         for packet in container.demux(stream):
@@ -474,8 +501,8 @@ class Camera:
                 if is_new:
                     turn = orientation(image.frame, self.name)
                     self._ratio = 1 / ratio if turn[0] else ratio
-                    self._say(orientation_note(*turn))
-                    self._say(exif_note(decoder.exif_orientation))
+                    self._report_once(orientation_note(*turn))
+                    self._report_once(exif_note(decoder.exif_orientation))
                     is_new = False
                 yield arrived_ns, image
             self.damaged, self.left_out = known[0] + decoder.damaged, known[1] + decoder.left_out
@@ -483,19 +510,28 @@ class Camera:
                 return
 
     def _report_times(self, clock: ArrivalClock, is_timed: bool) -> None:
+        """Update the attribute `times`, and report when the stream's own times are corrected or not used."""
         if clock.own_rate is None and is_timed:
             self.times = "the stream's own"
             if clock.clock_steps:
                 self.times += f", corrected by arrival where its clock stepped ({clock.clock_steps} times)"
-                self._say("its clock steps, or single times are wrong: corrected by the images' arrival")
+                self._report_once(
+                    "the stream's clock steps, or single times are wrong; they are corrected by arrival"
+                )
             return
-        self.times = "arrival: the stream has none"
+        self.times = "arrival: the stream has no times"
         if is_timed and clock.own_rate is not None:
-            self.times = f"arrival: the stream's run at {clock.own_rate:.2f} of real time"
-            self._say("its times do not go with their arrival, which is taken instead: set the camera's rate")
+            self.times = f"arrival: the stream's times run at {clock.own_rate:.2f} of real time"
+            self._report_once(
+                "the stream's times do not run at the rate of the arrivals; stamps are computed from the"
+                " arrivals: set the camera's frame rate"
+            )
 
     def _put(self, index: int, stamp_ns: int, image: DecodedImage, ready_ns: int) -> None:
-        """Make an image the newest, unless it is damaged. ``stamp_ns``, ``ready_ns``: on the steady clock."""
+        """Make an image the newest, unless it is damaged.
+
+        ``stamp_ns``: the image's stamp; ``ready_ns``: when the image may be used. Both on the steady clock.
+        """
         if not image.is_whole:
             return
         self.waiting_for = ""
@@ -512,15 +548,20 @@ class Camera:
 
 
 class _Player:
-    """When images that are read ahead are due by their own times, on the steady clock; these times grow."""
+    """Computes when images that were read early are to be shown, by the distances of their own times."""
 
     def __init__(self) -> None:
         self._began_ns: int | None = None
         self._last_ns = 0
 
     def due_ns(self, own_ns: int, now_ns: int) -> int:
+        """Return when to show the image with the own time ``own_ns``, on the steady clock, ns.
+
+        ``now_ns``: present time on the steady clock. Results of successive calls grow.
+        """
         began_ns = self._began_ns
-        # The network was too slow, or another part begins.
+        # The first image, and every image that is much too late (the network was too slow) or far too early
+        # (its time jumped), is shown at once. Later images keep their distance from it.
         if began_ns is None or not -PLAYED_STEP_NS < began_ns + own_ns - max(now_ns, self._last_ns) < 10 * NS:
             began_ns = self._began_ns = now_ns - own_ns
         self._last_ns = max(began_ns + own_ns, self._last_ns + 1)
@@ -528,13 +569,20 @@ class _Player:
 
 
 def _has_end(container: Any, source: str) -> bool:
-    """Return whether this is a finished video: it states its length, or its server the file's."""
+    """Return whether an open container is a finished video.
+
+    A finished video states its duration, or its HTTP server states the size of the file.
+    """
     is_playlist = container.format.name in SEGMENTED
     return bool(container.duration) or (source.startswith("http") and not is_playlist and container.size > 0)
 
 
 def _hardware(name: str) -> Any:
-    """PyAV's hardware decoder of this name; None for ``off``, and for ``auto`` where none works."""
+    """Return PyAV's hardware decoder of this name. None for ``off``, and for ``auto`` if no decoder works
+    here.
+
+    Raises InputError if a decoder that is named does not exist or does not work.
+    """
     if name == "off":
         return None
     from av import Codec
@@ -543,7 +591,8 @@ def _hardware(name: str) -> Any:
     built = hwdevices_available()
     if name != "auto" and name not in built:
         raise InputError(
-            f"hardware_decoder is {name!r}, this PyAV has {', '.join(built) or 'none'}; take one, auto or off"
+            f"hardware_decoder is {name!r}, but this PyAV has {', '.join(built) or 'none'}; use one of these,"
+            " auto or off"
         )
     reason = ""
     for device in built if name == "auto" else [name]:
@@ -554,5 +603,5 @@ def _hardware(name: str) -> Any:
             continue
         return HWAccel(device, allow_software_fallback=name == "auto")
     if name != "auto":
-        raise InputError(f"hardware_decoder {name} does not work here ({reason}); take auto or off")
+        raise InputError(f"hardware_decoder {name} does not work here ({reason}); use auto or off")
     return None

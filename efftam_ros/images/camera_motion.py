@@ -1,8 +1,8 @@
-"""The camera's motion, estimated from the images.
+"""Estimates the camera's motion from the images.
 
-Between consecutive images: corners, pyramidal Lucas-Kanade flow and RANSAC on a reduced grey image, as the
-background motion of many trackers (for instance BoT-SORT, arXiv 2206.14651, 3.2). Over large motions an image
-is registered with the kept one by SIFT features (Lowe, IJCV 2004).
+For consecutive images, corners are followed by pyramidal Lucas-Kanade flow in a reduced grey image, and
+RANSAC fits a homography, as in many trackers (for instance BoT-SORT, arXiv 2206.14651, section 3.2). For two
+images with any time between them, SIFT features are matched instead (Lowe, IJCV 2004).
 """
 
 from __future__ import annotations
@@ -23,20 +23,25 @@ from efftam_ros.core.motion import Matrix
 from efftam_ros.core.types import CameraMotion, Image
 from efftam_ros.images.pixels import Region, to_grey
 
-# SIFT takes 21 to 26 ms on aerial images where ORB takes 3 to 5, but ORB registered moving traffic, or
-# nothing, on small images.
+# Most SIFT features of an image. On aerial images SIFT takes 21 to 26 ms and ORB 3 to 5 ms, but on small
+# images ORB found the motion of traffic instead of the background's, or none.
 FEATURES = 300
-CONTRAST = 0.02  # half of Lowe's: aerial images are hazy
-RATIO = 0.8  # of the distances of the best and the second-best match (Lowe, 7.1)
-MIN_MATCHES = 14  # that agree with one homography
-MIN_SHARE = 0.3  # of the matches
-MATCH_PX = 2.0
-MIN_MATCH_SPREAD = 0.1  # standard deviation of the agreeing matches, in image sides, along both axes
+CONTRAST = 0.02  # SIFT's contrast threshold: half of Lowe's, because aerial images are hazy
+RATIO = 0.8  # largest ratio of the best match's distance to the second-best's (Lowe, section 7.1)
+MIN_MATCHES = 14  # least number of matches that agree with one homography
+MIN_SHARE = 0.3  # least share of the matches that agree with the homography
+MATCH_PX = 2.0  # largest distance of a match from the homography's prediction, px of the reduced image
+# Least standard deviation of the agreeing matches along both axes, as a share of the image's side.
+MIN_MATCH_SPREAD = 0.1
 
 
 @dataclass(frozen=True)
 class Landmarks:
-    """Features of a grey image. ``points``: float32 [N, 2] px; ``descriptors``: float32 [N, 128]."""
+    """SIFT features of a grey image.
+
+    ``size``: width and height, px; ``points``: x and y, px, float32 [N, 2]; ``descriptors``: float32 [N,
+    128].
+    """
 
     size: tuple[int, int]
     points: NDArray[np.float32]
@@ -44,8 +49,11 @@ class Landmarks:
 
     @classmethod
     def of(cls, grey: NDArray[np.uint8], allowed: NDArray[np.uint8] | None = None) -> Landmarks:
-        """Detect the features of an image uint8 [H, W], only where ``allowed`` is not 0."""
-        cv: Any = cv2  # OpenCV 4.5's type hints lack SIFT
+        """Detect the features of the image ``grey``, uint8 [H, W].
+
+        ``allowed``: mask uint8 [H, W]; features are detected only where it is not 0. None: everywhere.
+        """
+        cv: Any = cv2  # the type hints of OpenCV 4.5 lack SIFT
         points, descriptors = cv.SIFT_create(FEATURES, contrastThreshold=CONTRAST).detectAndCompute(
             grey, allowed
         )
@@ -55,7 +63,8 @@ class Landmarks:
         return cls((grey.shape[1], grey.shape[0]), where, np.asarray(descriptors, np.float32))
 
     def motion_to(self, other: Landmarks) -> Matrix | str:
-        """Return the homography from this image to another, or the reason why there is none."""
+        """Return the homography from this image's px to those of ``other``, float64 [3, 3], or the reason why
+        none was found."""
         count = min(len(self.points), len(other.points))
         if count < MIN_MATCHES:
             return f"{count} features (at least {MIN_MATCHES})"
@@ -80,29 +89,38 @@ Corners = NDArray[np.float32]
 
 NO_CORNERS: Corners = np.zeros((0, 1, 2), np.float32)
 SMALL_WIDTH_PX = 320  # width of the reduced image
-MAX_STEP_PX = 16  # largest distance of the pixels of a large image that are read
-CORNERS = 100
-CORNER_QUALITY = 0.01  # share of the best corner's score
-CORNER_DISTANCE_PX = 8  # of the small image
-# Corners that were found again are followed on, in place of new ones: at least so many, for so many images.
+MAX_STEP_PX = 16  # of a large image, at least every 16th pixel of a row or column is read
+CORNERS = 100  # most corners that are detected in a reduced image
+CORNER_QUALITY = 0.01  # least score of a corner, as a share of the best corner's score
+CORNER_DISTANCE_PX = 8  # least distance of two corners, px of the reduced image
+# The corners of the previous image are followed further if at least MIN_CARRIED are left, through at most
+# MAX_CARRIED_IMAGES images. Otherwise new corners are detected.
 MIN_CARRIED, MAX_CARRIED_IMAGES = 60, 5
 FLOW_WINDOW_PX, FLOW_LEVELS = 11, 3
-FLOW_STOP = (cv2.TERM_CRITERIA_COUNT | cv2.TERM_CRITERIA_EPS, 20, 0.03)  # steps, px: far below `INLIER_PX`
-INLIER_PX = 1.0  # of the small image
-MIN_INLIERS = 12
-MIN_INLIER_SHARE = 0.3
-MIN_SPREAD = 0.12  # standard deviation of the inliers, in image sides, along both axes
-MAX_KEPT_SHIFT = 1.0  # of the image's longer side, between the kept image and the present one
-MAX_SHIFT = 0.6  # of the image's longer side, per image: beyond it two images hardly overlap
-MAX_ZOOM = 1.6  # factor per image, either way
-MAX_PERSPECTIVE = 1.5  # ratio of the zooms in two corners of the image
-TARGET_MARGIN = 1.5  # sides of the excluded area around the target, in target sides
+# The flow iterates at most 20 times, or until a step is below 0.03 px, which is far below `INLIER_PX`.
+FLOW_STOP = (cv2.TERM_CRITERIA_COUNT | cv2.TERM_CRITERIA_EPS, 20, 0.03)
+INLIER_PX = 1.0  # largest distance of a corner from the homography's prediction, px of the reduced image
+MIN_INLIERS = 12  # least number of corners that agree with the homography
+MIN_INLIER_SHARE = 0.3  # least share of the corners that agree with the homography
+# Least standard deviation of the agreeing corners along both axes, as a share of the image's side.
+MIN_SPREAD = 0.12
+# Largest shift between the kept image and the present one, as a share of the image's longer side.
+MAX_KEPT_SHIFT = 1.0
+# Largest shift between consecutive images, as a share of the image's longer side. With a larger shift two
+# images hardly overlap.
+MAX_SHIFT = 0.6
+MAX_ZOOM = 1.6  # largest factor by which the image may grow or shrink from one image to the next
+MAX_PERSPECTIVE = 1.5  # largest ratio of the zooms at two places of the image
+TARGET_MARGIN = 1.5  # width and height of the excluded area around a target, divided by the target's
 
 
 @dataclass
 class _Kept:
-    """The reduced image that later ones are registered with. ``targets``: boxes px, excluded from the
-    features, which are detected when first needed."""
+    """A reduced image that later images are registered with.
+
+    ``size``: width and height of the full image, px; ``targets``: boxes in the full image, px, where no
+    features are detected; ``landmarks``: the features, None until they are needed.
+    """
 
     grey: Grey
     size: tuple[int, int]
@@ -112,14 +130,22 @@ class _Kept:
 
 @dataclass(frozen=True)
 class _Registration:
-    """The motion between two images; corners [n, 1, 2] that moved by it, px of the second, reduced."""
+    """The motion between two images.
+
+    ``corners``: the corners that moved as the motion predicts, float32 [n, 1, 2], in px of the second image,
+    reduced.
+    """
 
     motion: CameraMotion
     corners: Corners
 
 
 class _Previous(NamedTuple):
-    """The image before, reduced, and its ``size``. ``corners``: followed so far, through ``images``."""
+    """The previous image, reduced.
+
+    ``size``: width and height of the full image, px; ``corners``: the corners that were followed to this
+    image, px of the reduced image; ``images``: how many images they were followed through.
+    """
 
     grey: Grey
     size: tuple[int, int]
@@ -127,13 +153,18 @@ class _Previous(NamedTuple):
     images: int = 0
 
     def follows(self, corners: Corners) -> bool:
-        """Return whether these of its corners are followed on, in place of new ones."""
+        """Return whether ``corners``, a part of this image's corners, are followed into the next image. If
+        not, new corners are detected."""
         return len(corners) >= MIN_CARRIED and self.images < MAX_CARRIED_IMAGES
 
 
 class _Ahead(NamedTuple):
-    """What is computed of an image before it is its turn: the reduced image, and its registration with
-    ``previous`` by all of its corners where these are followed on."""
+    """What the worker thread computes for an image before `estimate` is called with it.
+
+    ``image``: the image; ``previous``: the image before; ``found``: the reduced image, and its
+    registration with ``previous`` by all corners of ``previous``. In place of the registration there is a
+    reason, which is empty if it was not tried.
+    """
 
     image: Image
     previous: _Previous | None
@@ -141,23 +172,28 @@ class _Ahead(NamedTuple):
 
 
 class ImageCameraMotion:
-    """A `CameraMotionSource` that compares consecutive images, and the kept one by its features.
+    """A `CameraMotionSource` that compares consecutive images by corners, and distant ones by SIFT features.
 
-    One thread asks. An image that was announced is compared with the one before in a thread of this object,
-    beside the work on that one; this changes no result.
+    Only one thread may call `estimate`, `keep`, `since` and `reset`. An image that was announced by
+    `prefetch` is compared in a worker thread, while the image before is still being processed. This does not
+    change the results.
     """
 
     def __init__(self, looks_ahead: bool = True) -> None:
-        """``looks_ahead``: False where the network needs the processor, so that computing ahead gains
-        nothing."""
+        """Start a source without a previous image.
+
+        ``looks_ahead``: whether `prefetch` uses a worker thread. False is right where the network itself runs
+        on the processor, because computing ahead gains nothing there.
+        """
         self._looks_ahead = looks_ahead
         self._worker = ThreadPoolExecutor(1, "camera_motion")
         self.reset()
 
     def reset(self) -> None:
-        self._previous: _Previous | None = None  # replaced, never changed: the worker reads it
+        # A `_Previous` is never changed, only replaced, because the worker thread reads it.
+        self._previous: _Previous | None = None
         self._ahead: _Ahead | None = None
-        self._present: Landmarks | None = None  # of the previous image, once needed
+        self._present: Landmarks | None = None  # features of the image in `_previous`; None until needed
 
     def another(self) -> ImageCameraMotion:
         return ImageCameraMotion(self._looks_ahead)
@@ -166,7 +202,8 @@ class ImageCameraMotion:
         ahead, previous = self._ahead, self._previous
         if not self._looks_ahead:
             return
-        if ahead is None or ahead.found.done():  # images that nobody needs must not queue up
+        # Only one image is computed ahead at a time: images that `estimate` later skips must not queue up.
+        if ahead is None or ahead.found.done():
             self._ahead = _Ahead(image, previous, self._worker.submit(_look_ahead, image, previous))
 
     def estimate(self, image: Image, stamp_ns: int, targets: Sequence[Box]) -> CameraMotion:
@@ -185,14 +222,14 @@ class ImageCameraMotion:
             changed = previous and f"the image's size changed from {previous.size} to {size}"
             return CameraMotion(None, changed or "no previous image")
         scale = small.shape[1] / image.width
-        # Corners on what moves by itself would be taken for the ground.
+        # Corners on a target move with the target. They would be taken for points of the background.
         known, images = _are_allowed(previous.corners, targets, scale), previous.images + 1
         corners = previous.corners[known]
         if not previous.follows(corners):
             found = ""
         elif ahead is None or ahead.previous is not previous or not known.all():
             found = _register(previous, small, corners)
-        # The corners that are followed have become too few: new ones in the previous image, once.
+        # Too few corners could be followed. Detect new ones in the previous image, and try once more.
         if isinstance(found, str):
             images, allowed = 0, _allowed_mask(targets, scale, small.shape)
             found = _register(previous, small, _detect_corners(previous.grey, allowed))
@@ -220,8 +257,12 @@ class ImageCameraMotion:
 
 
 def _look_ahead(image: Image, previous: _Previous | None) -> tuple[Grey, _Registration | str]:
-    """See `_Ahead`; without a registration the empty reason. Raises InputError for a bad image."""
-    # By region: the grey version is not kept with an image that may never have its turn.
+    """Return the reduced image, and its registration with ``previous``, or in its place a reason.
+
+    The reason is empty if the registration was not tried, because ``previous`` has too few corners or another
+    size. Raises InputError for a bad image.
+    """
+    # The region makes `to_grey` keep no grey copy inside the image, which may never be processed.
     small = _small_grey(image, Region(0, 0, image.width, image.height))
     is_next = previous is not None and previous.size == (image.width, image.height)
     if previous is None or not is_next or not previous.follows(previous.corners):
@@ -230,18 +271,22 @@ def _look_ahead(image: Image, previous: _Previous | None) -> tuple[Grey, _Regist
 
 
 def rejection(matrix: Matrix, width: int, height: int, most_shift: float = MAX_SHIFT) -> str:
-    """Return why a matrix can't be the camera's motion between two images of this size; empty if it can."""
+    """Return why a homography can't be the camera's motion between two images; empty if it can.
+
+    ``width``, ``height``: size of both images, px; ``most_shift``: largest shift of the image centre, as a
+    share of the image's longer side.
+    """
     if matrix.shape != (3, 3) or not np.isfinite(matrix).all() or abs(matrix[2, 2]) < 1e-9:
         return "not a finite homography"
-    # Plain numbers, because numpy is slower for five points.
+    # Plain Python numbers: numpy is slower for only five points.
     (a, b, c), (d, e, f), (g, h, i) = matrix.tolist()
     determinant = a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g)
     x, y = width / 2, height / 2
-    # At the four corners and in the middle.
+    # The homography's third coordinate at the four corners of the image, and at its centre (last).
     depths = (i, g * width + i, g * width + h * height + i, h * height + i, g * x + h * y + i)
     if min(depths) * max(depths) <= 0 or min(map(abs, depths)) < 1e-9:
         return "it sends a part of the image to infinity"
-    # The area's change at a point is det(H) / depth^3.
+    # At a point, the homography scales areas by det(H) / depth^3.
     changes = [determinant / (depth * depth * depth) for depth in depths]
     if min(changes) <= 0:
         return "it mirrors the image"
@@ -258,30 +303,40 @@ def rejection(matrix: Matrix, width: int, height: int, most_shift: float = MAX_S
 def _camera_motion(
     found: Matrix, scale: float, size: tuple[int, int], most_shift: float = MAX_SHIFT
 ) -> CameraMotion:
-    """Return the answer for a homography of reduced images, ``scale`` times as large as those of ``size``."""
+    """Return the camera's motion for the homography ``found`` between two reduced images, or the reason why
+    it is refused.
+
+    ``size``: width and height of the full images, px; ``scale``: size of the reduced images divided by
+    ``size``.
+    """
     matrix = _rescaled(found, 1 / scale)
     fault = rejection(matrix, *size, most_shift)
     return CameraMotion(None, f"camera motion refused: {fault}") if fault else CameraMotion(matrix)
 
 
 def _rescaled(matrix: Matrix, scale: float) -> Matrix:
-    """Return a homography between images for the same images ``scale`` times as large."""
+    """Return the homography between two images after both were resized by the factor ``scale``."""
     larger = np.diag([scale, scale, 1.0]) @ matrix @ np.diag([1 / scale, 1 / scale, 1.0])
     return np.asarray(larger / larger[2, 2], np.float64)
 
 
 def _small_grey(image: Image, region: Region | None = None) -> Grey:
+    """Return the image reduced to the width `SMALL_WIDTH_PX`, grey. ``region``: the whole image, see
+    `_look_ahead`."""
     height = max(1, round(image.height * SMALL_WIDTH_PX / image.width))
-    # Averaging all pixels of a large image would dominate the cost; a few of them are sufficient.
+    # To average all pixels of a large image would dominate the computing time. A part of the pixels suffices.
     step = min(max(1, image.width // (2 * SMALL_WIDTH_PX)), MAX_STEP_PX)
     grey = to_grey(image, region, step, step if image.width % step == 0 else 1)
     if image.width > SMALL_WIDTH_PX:
         return np.asarray(cv2.resize(grey, (SMALL_WIDTH_PX, height), interpolation=cv2.INTER_AREA), np.uint8)
-    return grey.copy()  # it is kept, and may be a view of the image's bytes
+    return grey.copy()  # `grey` may be a view of the image's bytes, and the result is kept
 
 
 def _excluded(targets: Sequence[Box], scale: float) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the areas around the targets in a reduced image: first and last but one column, and row."""
+    """Yield the area around each target in a reduced image, px: x0, x1, y0, y1, without column x1 and row y1.
+
+    ``targets``: boxes in the full image, px; ``scale``: size of the reduced image divided by the full one's.
+    """
     for target in targets:
         size = np.array([target.width, target.height])
         centre = np.array([target.x, target.y]) + size / 2
@@ -292,7 +347,10 @@ def _excluded(targets: Sequence[Box], scale: float) -> Iterator[tuple[int, int, 
 
 
 def _allowed_mask(targets: Sequence[Box], scale: float, shape: tuple[int, ...]) -> Grey:
-    """Return a uint8 mask of a reduced image: 0 around the targets, 255 elsewhere."""
+    """Return a mask for a reduced image, uint8 of the given ``shape``: 0 around the targets, 255 elsewhere.
+
+    ``targets``, ``scale``: see `_excluded`.
+    """
     allowed = np.full(shape, 255, np.uint8)
     for x0, x1, y0, y1 in _excluded(targets, scale):
         allowed[y0:y1, x0:x1] = 0
@@ -300,7 +358,10 @@ def _allowed_mask(targets: Sequence[Box], scale: float, shape: tuple[int, ...]) 
 
 
 def _are_allowed(corners: Corners, targets: Sequence[Box], scale: float) -> NDArray[np.bool_]:
-    """Return which of the corners do not lie around a target."""
+    """Return for each corner whether it lies outside the areas around the targets, bool [n].
+
+    ``corners``: px of the reduced image; ``targets``, ``scale``: see `_excluded`.
+    """
     x, y = np.rint(corners[:, 0]).T
     kept = np.ones(len(corners), np.bool_)
     for x0, x1, y0, y1 in _excluded(targets, scale):
@@ -314,13 +375,17 @@ def _detect_corners(grey: Grey, allowed: Grey) -> Corners:
 
 
 def _register(previous: _Previous, present: Grey, start: Corners) -> _Registration | str:
-    """Return the motion to a reduced image, or why there is none."""
+    """Return the motion from ``previous`` to the reduced image ``present``, or the reason why none was found.
+
+    ``start``: the corners in ``previous`` that are followed, px of the reduced image.
+    """
     if len(start) < MIN_INLIERS:
         return f"{len(start)} corners found in the previous image, at least {MIN_INLIERS} are needed"
     scale = present.shape[1] / previous.size[0]
     found = _follow(previous.grey, present, start, start)
     if isinstance(found, str):
-        # A fast pan exceeds the range of the flow: start from the shift of the whole image.
+        # After a fast pan the corners are beyond the range of the flow. Try again from the shift of the whole
+        # image, which phase correlation finds.
         both = (previous.grey, present)
         halves = [np.asarray(cv2.resize(one, None, fx=0.5, fy=0.5), np.float32) for one in both]
         (dx, dy), _ = cv2.phaseCorrelate(halves[0], halves[1])
@@ -334,6 +399,11 @@ def _register(previous: _Previous, present: Grey, start: Corners) -> _Registrati
 
 
 def _follow(previous: Grey, present: Grey, start: Corners, guess: Corners) -> tuple[Matrix, Corners] | str:
+    """Return the homography between two reduced images and the corners that agree with it, or a reason.
+
+    ``start``: corners in ``previous``; ``guess``: where they are expected in ``present``. The returned
+    corners are px of ``present``.
+    """
     moved, found, _ = cv2.calcOpticalFlowPyrLK(
         previous,
         present,
@@ -353,7 +423,7 @@ def _follow(previous: Grey, present: Grey, start: Corners, guess: Corners) -> tu
     inliers = int(together.sum())
     if inliers < max(MIN_INLIERS, MIN_INLIER_SHARE * len(start)):
         return f"{inliers} of {len(start)} corners move together (at least {MIN_INLIER_SHARE:.0%})"
-    # A homography of one corner of the image is weak evidence on the others.
+    # If all agreeing corners lie in one part of the image, the homography is uncertain elsewhere.
     spread = before[together, 0].std(axis=0) / np.array(previous.shape[::-1])
     if spread.min() < MIN_SPREAD:
         return f"the corners that move together fill only a part of the image (spread {spread.min():.2f})"

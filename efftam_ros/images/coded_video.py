@@ -1,4 +1,5 @@
-"""Images from topics of compressed video: ffmpeg_image_transport's packets and Foxglove's CompressedVideo."""
+"""Decodes topics of compressed video: FFMPEGPacket of ffmpeg_image_transport, and Foxglove's
+CompressedVideo."""
 
 from __future__ import annotations
 
@@ -26,40 +27,46 @@ DEFINITIONS = {
     "uint8 flags\nbool is_bigendian\nuint8[] data\n",
     FOXGLOVE_TYPE: "builtin_interfaces/Time timestamp\nstring frame_id\nuint8[] data\nstring format\n",
 }
-# Codec by part of the name that the message gives: of a codec, a format or an encoder.
+# The key is a part of the name of a codec, format or encoder in a message. The value is FFmpeg's name of the
+# codec.
 CODECS = {"264": "h264", "265": "hevc", "hevc": "hevc", "vp9": "vp9", "av1": "av1"}
-# After a longer pause of stamps and arrivals, ns, the encoder may be another one, whose key frame nobody
-# received: images that need it would be wrong without an error.
+# After a longer pause of both stamps and arrivals, ns, decoding begins anew at a key frame. The encoder may
+# have been restarted, and its first key frame lost. Images that depend on this key frame would be wrong,
+# without an error.
 LONGEST_PAUSE_NS = 1_000_000_000
-# Packets in a row that make their `pts` a count of images.
+# `pts` counts the images if it has grown by 1 this many times in a row.
 MIN_STEPS = 3
 
 
 class VideoDecoder:
-    """Decodes the messages of one topic, in order, one image each.
+    """Decodes the messages of one topic, in order. Each message holds one image.
 
-    Images that need one that was lost on the way come out torn, without an error. They are refused here until
-    the next key frame, at most for `LONGEST_DAMAGE_NS`.
+    An image is torn if it depends on an image whose message was lost, and FFmpeg reports no error. This class
+    refuses such images until the next key frame, at most for `LONGEST_DAMAGE_NS`.
     """
 
     def __init__(self) -> None:
         self._numbers = PictureNumbers()
         self._pts, self._steps_of_one = 0, 0
-        self._damaged_ns: int | None = None  # stamp of the first image that depends on a lost one
-        self._codec, self._count, self._last_ns = "", 0, (0, 0)  # stamp and arrival
+        # Stamp of the first image that depends on a lost one, ns; None while images are whole.
+        self._damaged_ns: int | None = None
+        # `_last_ns`: stamp and arrival of the last message, ns.
+        self._codec, self._count, self._last_ns = "", 0, (0, 0)
         self._context: Any = None
         self._is_started = False
         self.luma: NDArray[np.uint8] = np.zeros(0, np.uint8)
-        """The bytes of the last image's first plane, [N]."""
+        """The bytes of the last image's first plane (luma), uint8 [N]."""
 
     def decode(
         self, message: Any, arrived_ns: int, most_pixels: int = MAX_PIXELS
     ) -> tuple[int, int, Callable[[], Image]]:
-        """Return width and height of this message's image, px, and what converts it to bgr8.
+        """Return width and height of this message's image, px, and a function that converts it to bgr8.
 
-        Raises InputError for a codec that is not known, before the first key frame and the first one after a
-        pause, for data that can't be decoded, for more than ``most_pixels``, and where images come out in
-        another order (B frames).
+        ``arrived_ns``: arrival on a steady clock, or the recording time in a bag, ns.
+
+        Raises InputError: unknown codec; no key frame yet, at the start or after a pause; data that can't be
+        decoded; an image that depends on a lost one; more than ``most_pixels`` pixels; B frames, which the
+        decoder returns in another order.
         """
         import av
 
@@ -74,12 +81,13 @@ class VideoDecoder:
         is_anew = min(steps_ns) > LONGEST_PAUSE_NS
         if codec != self._codec or is_anew:
             self._codec, self._context, self._is_started = codec, av.CodecContext.create(codec, "r"), False
-            # Threads by frame, or a wait for frames in another order, would delay images.
+            # Without this flag the decoder delays images: it uses a thread per frame, and waits for B frames.
             self._context.flags |= av.codec.context.Flags.low_delay
             self._numbers, self._steps_of_one, self._damaged_ns = PictureNumbers(), 0, None
         data = bytes(message.data)
         packet = av.Packet(data)
-        is_lost = codec == "h264" and self._numbers.lacks(data)  # of every packet: it follows the numbers
+        # `lacks` must see every packet, because it compares the picture numbers of consecutive packets.
+        is_lost = codec == "h264" and self._numbers.lacks(data)
         if self._is_message_missing(message) or is_lost:
             self._damage(now_ns[0])
         self._count += 1
@@ -94,7 +102,7 @@ class VideoDecoder:
                 ) from None
             frames = []
         if not frames:
-            why = ", as packets are lost" if self._is_started else ""
+            why = ", because packets are lost" if self._is_started else ""
             raise InputError(
                 f"the {codec} video waits for a key frame{why}; send one every second or so (the encoder's"
                 " gop size)"
@@ -102,7 +110,7 @@ class VideoDecoder:
         self._is_started = True
         frame = frames[-1]
         if frame.pts != self._count:
-            raise InputError(f"the {codec} video has B frames, which come late; encode it without (bf 0)")
+            raise InputError(f"the {codec} video has B frames, which arrive late; encode it without (bf 0)")
         check_size(frame.width, frame.height, most_pixels)
         if frame.is_corrupt:
             self._damage(now_ns[0])
@@ -110,8 +118,8 @@ class VideoDecoder:
             self._damaged_ns = None
         if self._damaged_ns is not None:
             raise InputError(
-                f"a {codec} image needs one that was lost, as packets are lost; the next key frame ends this:"
-                " send one every second or so, or use a better link"
+                f"a {codec} image depends on an image that was lost, because packets are lost; images are"
+                " used again from the next key frame on: send one every second or so, or use a better link"
             )
         self.luma = np.frombuffer(frame.planes[0], np.uint8)
         return frame.width, frame.height, partial(_image_of, frame)
@@ -121,8 +129,11 @@ class VideoDecoder:
             self._damaged_ns = stamp_ns
 
     def _is_message_missing(self, message: Any) -> bool:
-        """Return whether a message is missing, by ffmpeg_image_transport's count of images; some senders have
-        a time in its place."""
+        """Return whether messages before this one are missing, as a gap in its `pts` shows.
+
+        ffmpeg_image_transport counts the images in `pts`. Other senders store a time there, which shows no
+        gap.
+        """
         pts = int(getattr(message, "pts", 0))
         step, self._pts = pts - self._pts, pts
         is_gap = step > 1 and self._steps_of_one >= MIN_STEPS

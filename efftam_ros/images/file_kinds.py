@@ -1,4 +1,4 @@
-"""What a file is by its first bytes: a bag, a video, or something that a command makes one of these."""
+"""Detects bags and videos by their content, and names the command that converts some other kinds of files."""
 
 from __future__ import annotations
 
@@ -9,36 +9,39 @@ from efftam_ros.images.streams.opening import file_url
 
 _BAG_STARTS = (b"\x89MCAP", b"SQLite format 3")
 _OTHERS = (
-    (b"\x28\xb5\x2f\xfd", "compressed by zstd", "zstd -d {path}, then take {stem}"),
-    (b"#ROSBAG V", "a ROS 1 bag", "rosbags-convert --src {path} --dst {stem}, then take {stem}"),
-    (b"\x1f\x8b", "compressed by gzip", "gunzip {path}, then take {stem}"),
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd", "zstd -d {path}, then use {stem}"),
+    (b"#ROSBAG V", "a ROS 1 bag", "rosbags-convert --src {path} --dst {stem}, then use {stem}"),
+    (b"\x1f\x8b", "compressed by gzip", "gunzip {path}, then use {stem}"),
 )
 
 
 def is_bag(path: Path) -> bool:
-    """Return whether this is a bag, whole or damaged, by its first bytes or its folder's metadata."""
+    """Return whether a path is a bag, complete or damaged: a file by its first bytes, a folder by its
+    metadata.yaml."""
     if path.is_dir():
         return (path / "metadata.yaml").is_file()
     return _first_bytes(path).startswith(_BAG_STARTS)
 
 
 def is_video(path: Path) -> bool:
-    """Return whether FFmpeg takes a file for a video, or a folder holds images."""
+    """Return whether FFmpeg can open a file as a video, or a folder holds images."""
     if path.is_dir():
         return bool(image_files(path))
     import av
 
     try:
         with av.open(file_url(path)) as container:
-            # Any text is ANSI art for it.
+            # FFmpeg opens any text file as a video of the format "tty" (ANSI art).
             return bool(container.streams.video) and container.format.name != "tty"
     except (av.error.FFmpegError, OSError):
         return False
 
 
 def command_for(path: Path) -> str:
-    """Return what a file is by its first bytes, neither bag nor video, and the command for it; empty: not
-    known."""
+    """Return a line for a file that must be converted first: its kind, by its first bytes, and the command.
+
+    Empty for every other file.
+    """
     first = _first_bytes(path)
     for start, what, command in _OTHERS:
         if first.startswith(start):

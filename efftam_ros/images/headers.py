@@ -1,4 +1,4 @@
-"""Limits of image sizes, and the size of a coded image, read from its header before anything is decoded."""
+"""Limits for image sizes, and the size of a compressed image as its header states it, before decoding."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from typing import Any
 from efftam_ros.core.errors import InputError, shown
 
 MAX_PIXELS = 2**26
-"""64 M: 8192 x 8192. Decoding a compressed image takes up to about ten bytes per pixel."""
+"""Most pixels of an image: 8192 x 8192. Decoding a compressed image needs up to about ten bytes per pixel."""
 MAX_SIDE = 32_767
-"""OpenCV's resampling uses 16-bit pixel coordinates."""
+"""Longest side of an image, px: OpenCV's resampling uses 16-bit pixel coordinates."""
 MAX_SEGMENTS = 500
-"""Most JPEG segments before the size; cameras write fewer than 50."""
+"""Most segments of a JPEG that are searched for its size. Cameras write fewer than 50."""
 
 Size = tuple[int, int]
 
 
 def check_size(width: int, height: int, most_pixels: int = MAX_PIXELS, what: str = "image") -> None:
-    """Raise InputError if an image of this size must not be read."""
+    """Raise InputError if an image of this size, px, must not be read.
+
+    ``most_pixels``: largest number of pixels; ``what``: name of the image in the error text.
+    """
     if width < 1 or height < 1:
         raise InputError(f"{what} is {width} x {height} px; both sides must be at least 1")
     if width * height > most_pixels:
@@ -33,9 +36,11 @@ def check_size(width: int, height: int, most_pixels: int = MAX_PIXELS, what: str
 
 
 def coded_size(data: Any, what: str = "compressed image") -> Size:
-    """Read width and height from the header of a JPEG, PNG, WebP, TIFF, BMP or PNM file, without decoding it.
+    """Return width and height, px, from the header of a JPEG, PNG, WebP, TIFF, BMP or PNM file, without
+    decoding.
 
-    Raises InputError when ``data`` has another format or ends before the size.
+    ``data``: the file's bytes; ``what``: name of the image in the error text. Raises InputError when ``data``
+    has another format, or ends before the size.
     """
     view = memoryview(data).cast("B")
     start = bytes(view[:16])
@@ -59,14 +64,14 @@ def _jpeg(data: memoryview) -> Size:
         mark, kind = data[at], data[at + 1]
         if mark != 0xFF:
             raise ValueError
-        if kind == 0xFF:  # fill byte
+        if kind == 0xFF:  # a fill byte before a marker
             at += 1
         elif 0xC0 <= kind <= 0xCF and kind not in (0xC4, 0xC8, 0xCC):
             height, width = struct.unpack_from(">HH", data, at + 5)
             return width, height
-        elif kind == 0x01 or 0xD0 <= kind <= 0xD8:  # without content
+        elif kind == 0x01 or 0xD0 <= kind <= 0xD8:  # markers without content
             at += 2
-        elif kind in (0xD9, 0xDA):  # end, or pixels without a size
+        elif kind in (0xD9, 0xDA):  # the file ends, or its pixels begin, and no size was found
             raise ValueError
         else:
             at += 2 + struct.unpack_from(">H", data, at + 2)[0]
@@ -100,13 +105,15 @@ def _tiff(data: memoryview) -> Size:
     order = "<" if data[0] == ord("I") else ">"
     (directory,) = struct.unpack_from(f"{order}I", data, 4)
     (entries,) = struct.unpack_from(f"{order}H", data, directory)
-    size = {256: 0, 257: 0}  # the tags of width and height
+    size = {256: 0, 257: 0}  # values by tag: 256 is the image's width, 257 its height
     for entry in range(entries):
         tag, kind = struct.unpack_from(f"{order}HH", data, directory + 2 + 12 * entry)
         if tag in size:
             layout = {3: "H", 4: "I"}.get(kind, "")
             (value,) = struct.unpack_from(order + layout, data, directory + 10 + 12 * entry)
-            size[tag] = max(size[tag], value)  # if repeated, take the larger: decoders differ
+            # If a tag is repeated, decoders differ in which value they use. With the larger value no decoder
+            # exceeds the checked size.
+            size[tag] = max(size[tag], value)
     return size[256], size[257]
 
 

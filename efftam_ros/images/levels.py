@@ -1,4 +1,4 @@
-"""Reduces 16-bit pixels to 8 bits, and notices images that hold too few grey levels."""
+"""Reduces 16-bit pixels to 8 bits, and detects images that hold too few grey levels."""
 
 from __future__ import annotations
 
@@ -14,23 +14,30 @@ from efftam_ros.core.types import Image
 from efftam_ros.images.pixels import to_grey
 
 AUTO = "auto"
-# Share of the pixels darker than black and brighter than white, before the margin of the range on both sides:
-# a small hot target is among the brightest few and must keep its shape.
+# The range reaches from the percentile TAIL of the pixels to the percentile 1 - TAIL, plus a margin on both
+# sides. The margin is the distance of the two percentiles times MARGIN. A small hot target is among the few
+# brightest pixels. Because of the margin these pixels are not all white, and the target keeps its shape.
 TAIL, MARGIN = 0.005, 0.1
-# Pixels that the percentiles are read from, at least.
+# The percentiles are computed from at least this many pixels, or from all pixels of a smaller image.
 SAMPLE = 20_000
-# The range widens fast, as what lies outside is not seen, and narrows slowly: a thermal camera shows its
-# shutter for half a second. Time constants, s; a longer interval between images counts as LONGEST_S.
+# Time constants with which the range becomes wider (WIDEN_S) and narrower (NARROW_S), s. It widens fast,
+# because all pixels outside the range are black or white. It narrows slowly, because a thermal camera shows
+# its closed shutter for half a second. An interval between images that is longer than LONGEST_S counts as
+# LONGEST_S.
 WIDEN_S, NARROW_S, LONGEST_S = 0.5, 5.0, 1.0
-# Narrowest range, levels: below it only noise would be amplified.
+# Narrowest range, in levels of the 16-bit pixels. A narrower range would only amplify noise.
 MIN_SPAN = 16
-# Fewest grey levels, each of at least this share of the pixels, that images show without a warning.
+# The user is warned if an image has fewer than FEWEST_LEVELS grey levels. A level counts if at least the
+# share LEVEL_SHARE of the pixels has it.
 FEWEST_LEVELS, LEVEL_SHARE = 12, 0.001
 
 
 def fixed_range(text: str) -> tuple[float, float] | None:
-    """Return the levels of black and white in ``LOW,HIGH``; None for ``auto``. Raises InputError for other
-    texts."""
+    """Parse the range of 16-bit pixels: ``LOW,HIGH`` gives the levels of black and white, ``auto`` gives
+    None.
+
+    Raises InputError for any other text.
+    """
     if text == AUTO:
         return None
     try:
@@ -46,10 +53,12 @@ def fixed_range(text: str) -> tuple[float, float] | None:
 
 
 class Levels:
-    """The range of a stream's 16-bit pixels: percentiles of each image, smoothed over time, or fixed.
+    """Reduces the 16-bit images of one stream to 8 bits, with a range that follows the images or a fixed
+    range.
 
-    One object per stream, so that the image of a selection and the later ones have the same range. Used by
-    one thread; ``text`` may be read from others. ``fixed``: see `fixed_range`.
+    The range follows percentiles of each image, smoothed over time. Use one object for each stream, so that
+    the image of a selection and the later images have nearly the same range. Only one thread may use it, but
+    ``text`` may be read from any. ``fixed``: ``auto`` or ``LOW,HIGH``, see `fixed_range`.
     """
 
     def __init__(self, fixed: str = AUTO) -> None:
@@ -58,34 +67,38 @@ class Levels:
 
     @property
     def text(self) -> str:
-        """The present range, for people; empty before the first 16-bit image."""
+        """The present range as a text for people; empty before the first 16-bit image."""
         if self._range is None:
             return ""
         low, high = self._range
         return f"{low:.0f} to {high:.0f}{' (fixed)' if self._is_fixed else ''}"
 
     def reduced(self, pixels: NDArray[Any], stamp_ns: int) -> NDArray[np.uint8]:
-        """Reduce uint16 [H, W] or [H, W, C] to uint8 of the same shape, C-contiguous; uint8 unchanged."""
+        """Reduce uint16 pixels [H, W] or [H, W, C] to uint8 of the same shape, C-contiguous.
+
+        ``stamp_ns``: the image's stamp, ns. Pixels that are uint8 already are returned unchanged.
+        """
         if pixels.dtype == np.uint8:
             return pixels
         low, high = self._follow(pixels, stamp_ns)
-        # Subtracting saturates at 0, scaling at 255.
+        # OpenCV saturates: pixels below the range become 0, and pixels above it 255.
         above = cv2.subtract(np.ascontiguousarray(pixels), np.full(4, round(low), np.float64))
         return np.asarray(cv2.convertScaleAbs(above, alpha=255.0 / (high - round(low))), np.uint8)
 
     def _follow(self, pixels: NDArray[Any], stamp_ns: int) -> tuple[float, float]:
         if self._is_fixed and self._range is not None:
             return self._range
-        # A sample suffices for percentiles, and a partition costs less than sorting it.
+        # A sample of the pixels is enough for percentiles, and partitioning it is faster than sorting.
         step = max(1, math.isqrt(pixels.shape[0] * pixels.shape[1] // SAMPLE))
         sample = pixels[::step, ::step].reshape(-1)
         first, last = int(TAIL * (sample.size - 1)), math.ceil((1 - TAIL) * (sample.size - 1))
         ordered = np.partition(sample, (first, last))
         dark, bright = float(ordered[first]), float(ordered[last])
-        # A flat image must not have its noise stretched to black and white.
+        # The range is at least MIN_SPAN wide. Otherwise the noise of a uniform image would become black and
+        # white.
         room = max(MARGIN * (bright - dark), (MIN_SPAN - (bright - dark)) / 2)
         low, high = max(0.0, dark - room), min(65535.0, bright + room)
-        # Without smoothing a bright reflection would dim everything else from one image to the next.
+        # Without smoothing, a bright reflection would darken all other pixels from one image to the next.
         if self._range is not None:
             interval_s = min(abs(stamp_ns - self._last_ns) * 1e-9, LONGEST_S)
             low = _smoothed(self._range[0], low, interval_s, low < self._range[0])
@@ -100,7 +113,7 @@ def _smoothed(before: float, now: float, interval_s: float, is_wider: bool) -> f
 
 
 def few_levels(image: Image) -> str:
-    """Return a warning that an image holds few grey levels, with the remedy; empty when there are enough."""
+    """Return a warning that an image holds too few grey levels, with the remedy; empty if it holds enough."""
     grey = to_grey(image, row_step=max(1, image.height // 64))
     counts = np.bincount(grey.reshape(-1), minlength=256)
     levels = int(np.count_nonzero(counts >= LEVEL_SHARE * grey.size))

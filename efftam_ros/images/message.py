@@ -1,7 +1,7 @@
-"""Images from messages and back, and their stamps: raw, compressed and coded as a video.
+"""Reads images and stamps from ROS messages (raw, compressed, coded as a video), and fills image messages.
 
-Nothing here imports ROS: messages are read by attribute, so that the same functions serve rclpy's classes
-and those of the rosbags library.
+This module does not import ROS. It reads messages by their attributes, so that the same functions accept the
+classes of rclpy and those of the rosbags library.
 """
 
 from __future__ import annotations
@@ -27,50 +27,55 @@ from efftam_ros.images.stills.exif import exif_note, orientation_of
 from efftam_ros.images.stills.jpeg import START, jpeg_end
 
 NANOSECONDS = 1_000_000_000
-# A stamp is ahead when it lies this far beyond what the arrivals allow, ns, and its step is this many times
-# the longest of the last ones.
+# A stamp is too far ahead if two conditions are met. It exceeds the largest stamp that is possible at this
+# arrival by more than AHEAD_NS, ns. The step from the last stamp is more than STEPS times the longest step
+# of the last images.
 AHEAD_NS, STEPS = 250_000_000, 3
-# Images that the judgement is based on, and the fewest that make a stream.
+# A stamp is compared with those of the last KEPT images. Before there are FEWEST images, none is withheld.
 KEPT, FEWEST = 30, 5
 
 
 def stamp_ns(stamp: Any) -> int:
-    """Convert a builtin_interfaces/Time to integer nanoseconds."""
+    """Convert a builtin_interfaces/Time message to integer nanoseconds."""
     return int(stamp.sec) * NANOSECONDS + int(stamp.nanosec)
 
 
 def stamp_like(stamp: Any, ns: int) -> Any:
-    """Convert nanoseconds to a message of the same class as ``stamp``."""
+    """Convert nanoseconds to a Time message of the same class as ``stamp``."""
     return type(stamp)(sec=ns // NANOSECONDS, nanosec=ns % NANOSECONDS)
 
 
 class StampGuard:
-    """Withholds an image whose stamp goes back, or ahead of its arrival, in a steady stream.
+    """Withholds single images of a stream whose stamp is before the last one, or too far ahead of the
+    arrival.
 
-    When the next image goes on from the withheld one, the clock was set, or a bag began again: its stamps are
-    taken from then on.
+    If the stamp of the next image is later than that of the withheld image, the clock was set or a bag was
+    played again. The new stamps are accepted from then on.
     """
 
     def __init__(self) -> None:
-        self._offsets: deque[int] = deque(maxlen=KEPT)  # stamp - arrival
-        self._steps: deque[int] = deque(maxlen=KEPT)
-        self._last_ns = 0
-        self._withheld_ns: int | None = None  # stamp of the image before, if that was withheld
+        self._offsets: deque[int] = deque(maxlen=KEPT)  # stamp minus arrival of the last images, ns
+        self._steps: deque[int] = deque(maxlen=KEPT)  # steps between consecutive stamps, ns
+        self._last_ns = 0  # stamp of the last image that was not withheld
+        self._withheld_ns: int | None = None  # stamp of the previous image if it was withheld, ns
 
     def check(self, stamp_ns: int, arrived_ns: int) -> None:
-        """Take the next image; raises InputError when it is withheld. ``arrived_ns``: arrival on a steady
-        clock, or the recording time in a bag."""
+        """Check the next image's stamp, ns. Raises InputError if the image is withheld.
+
+        ``arrived_ns``: arrival on a steady clock, or the recording time in a bag, ns.
+        """
         offset_ns = stamp_ns - arrived_ns
         wrong_ns = self._wrong_ns(stamp_ns, offset_ns)
         if wrong_ns:
             before, self._withheld_ns = self._withheld_ns, stamp_ns
             if before is None or stamp_ns <= before:
-                where = "ahead of the arrival of its image" if wrong_ns > 0 else "before that of the last one"
+                where = "ahead of the arrival of its image" if wrong_ns > 0 else "before the last stamp"
                 raise InputError(
                     f"the stamp {stamp_ns * 1e-9:.3f} s is {abs(wrong_ns) * 1e-9:.3f} s {where}: the image is"
                     " not used; correct the driver's stamps"
                 )
-            # The second image in a row that goes on like this: the clock was set.
+            # Two images in a row have wrong stamps, and the second stamp is later than the first: the clock
+            # was set.
             self._offsets.clear()
             self._steps.clear()
         elif self._offsets:
@@ -79,23 +84,29 @@ class StampGuard:
         self._offsets.append(offset_ns)
 
     def _wrong_ns(self, stamp_ns: int, offset_ns: int) -> int:
-        """Return how far the stamp is ahead, or back if negative; 0 when it can be."""
+        """Return by how much the stamp is too late, ns; negative if it is before the last one; 0 if it can be
+        right.
+
+        ``offset_ns``: the stamp minus the arrival, ns.
+        """
         if len(self._offsets) < FEWEST:
             return 0
         step_ns = stamp_ns - self._last_ns
         if step_ns < 0:
             return step_ns
-        # Images may arrive late, never early: the least delayed one shows the clocks' offset.
+        # Images may arrive late, but never early. So the largest difference of stamp and arrival, that of the
+        # least delayed image, is the offset of the two clocks.
         ahead_ns = offset_ns - max(self._offsets)
         return ahead_ns if ahead_ns > AHEAD_NS and step_ns > STEPS * max(self._steps) else 0
 
 
 MAX_FRAME_ID = 256
-"""Most characters of a frame_id: it is copied into every answer and stored with every kept image."""
+"""Most characters of an image's frame_id, which is copied into every answer and stored with every kept
+image."""
 
 
 def check_header(header: Any) -> None:
-    """Raise InputError when an image's header is too large to be copied into answers."""
+    """Raise InputError if the frame_id of an image's header is too long to be copied into the answers."""
     if len(header.frame_id) > MAX_FRAME_ID:
         raise InputError(
             f"image frame_id {shown(header.frame_id)} has {len(header.frame_id)} characters; give at most"
@@ -104,10 +115,13 @@ def check_header(header: Any) -> None:
 
 
 def image_from_message(msg: Any, most_pixels: int = MAX_PIXELS, levels: Levels | None = None) -> Image:
-    """View a sensor_msgs/Image as a checked `Image`, without copying ``msg.data`` unless it has 16 bits.
+    """Return a sensor_msgs/Image as a checked `Image`.
 
-    ``levels``: reduces 16-bit pixels; None: each image has a range of its own. An encoding that only
-    cv_bridge knows is converted by it where it is installed.
+    The result is a view of ``msg.data``. Only 16-bit pixels, and encodings that cv_bridge converts, are
+    copied. If cv_bridge is installed, it converts the encodings that `ENCODINGS` lacks.
+
+    ``most_pixels``: largest number of pixels; ``levels``: reduces 16-bit pixels, with a range that follows
+    the stream; None: the range is computed from this image alone.
 
     Raises:
         InputError: Unknown encoding, zero size, too many pixels, a step shorter than a row, too little data.
@@ -126,14 +140,14 @@ def image_from_message(msg: Any, most_pixels: int = MAX_PIXELS, levels: Levels |
             f"image step is {step} bytes; {width} px in {msg.encoding} have {row}: correct step or width"
         )
     rows = height * encoding.rows_per_pair // 2
-    # The last row may come without its padding.
+    # Some drivers send the last row without its padding.
     need = (rows - 1) * step + row
     if data.size < need:
         raise InputError(
             f"image data has {data.size} bytes; {width} x {height} px in {msg.encoding} with step {step} need"
             f" {need}: the image is truncated"
         )
-    # No copy: the rows are a view into the message, without the padding that its step may have.
+    # A view of the message's bytes that leaves out the padding at the end of each row. Nothing is copied.
     view = np.lib.stride_tricks.as_strided(data, (rows, row), (step, 1), writeable=False)
     if is_wide:
         wide = np.ascontiguousarray(view).view(">u2" if msg.is_bigendian else "<u2")
@@ -144,11 +158,13 @@ def image_from_message(msg: Any, most_pixels: int = MAX_PIXELS, levels: Levels |
 
 
 def _converted(msg: Any) -> Image:
-    """Return an image in an encoding that `ENCODINGS` lacks, converted to bgr8 by cv_bridge. Raises
-    InputError."""
+    """Convert an image to bgr8 by cv_bridge, because `ENCODINGS` lacks its encoding.
+
+    Raises InputError if cv_bridge is not installed or can't convert it.
+    """
     known = ", ".join([*ENCODINGS, *NARROWED])
     try:
-        # Imported only when such an image arrives.
+        # Imported only when an image needs cv_bridge, which may not be installed.
         from cv_bridge import CvBridge
 
         pixels = CvBridge().imgmsg_to_cv2(msg, "bgr8")
@@ -157,7 +173,7 @@ def _converted(msg: Any) -> Image:
             f"image encoding {shown(msg.encoding)} is not supported; publish one of {known}, or install"
             " cv_bridge (ros-$ROS_DISTRO-cv-bridge), which may convert it"
         ) from None
-    except Exception as error:  # CvBridgeError, and what numpy and OpenCV raise
+    except Exception as error:  # CvBridgeError, or any error of numpy or OpenCV
         raise InputError(
             f"image encoding {shown(msg.encoding)} is not supported, and cv_bridge can't convert it"
             f" ({shown(error)}); publish one of {known}"
@@ -166,9 +182,9 @@ def _converted(msg: Any) -> Image:
 
 
 def compressed_size(msg: Any, most_pixels: int = MAX_PIXELS) -> tuple[int, int]:
-    """Read width and height of a sensor_msgs/CompressedImage from its first bytes.
+    """Return width and height of a sensor_msgs/CompressedImage, px, from its first bytes.
 
-    Raises InputError when it has too many pixels or none of the formats of `coded_size`.
+    Raises InputError if it has more than ``most_pixels`` pixels, or a format that `coded_size` can't read.
     """
     width, height = coded_size(msg.data, f"compressed image ({shown(msg.format)})")
     check_size(width, height, most_pixels)
@@ -176,16 +192,16 @@ def compressed_size(msg: Any, most_pixels: int = MAX_PIXELS) -> tuple[int, int]:
 
 
 def image_from_compressed(msg: Any, most_pixels: int = MAX_PIXELS, levels: Levels | None = None) -> Image:
-    """Decode a sensor_msgs/CompressedImage in a format of `coded_size` to a bgr8 `Image`, or one of the Bayer
-    encoding that its format names.
+    """Decode a sensor_msgs/CompressedImage in one of the formats that `coded_size` reads.
 
-    ``levels``: see `image_from_message`. The EXIF orientation is not applied, see `compressed_note`. Raises
-    InputError when it can't be decoded or has too many pixels, which is checked before decoding.
+    The result is bgr8, mono8, or the Bayer encoding that the message's ``format`` names. The EXIF orientation
+    is not applied, see `compressed_note`. ``levels``: see `image_from_message`. Raises InputError if the
+    image can't be decoded or has more than ``most_pixels`` pixels.
     """
-    # Before decoding: a small file may unpack to gigabytes.
+    # The size is checked before decoding, because a small file may unpack to gigabytes.
     compressed_size(msg, most_pixels)
     data = np.frombuffer(msg.data, np.uint8)
-    # OpenCV may fill the missing part of a truncated JPEG with grey without an error.
+    # OpenCV may fill the missing part of a truncated JPEG with grey, without an error.
     if data[:2].tobytes() == START and jpeg_end(data.tobytes()) is None:
         raise InputError(f"compressed image of {data.size} bytes has no end marker: the JPEG is truncated")
     mosaic = _mosaic_of(msg.format)
@@ -209,10 +225,11 @@ def image_from_compressed(msg: Any, most_pixels: int = MAX_PIXELS, levels: Level
 
 
 def _mosaic_of(form: str) -> str:
-    """Return the Bayer encoding in the format of a CompressedImage, as image_transport writes it
-    (``bayer_rggb8; png compressed``); empty where the pixels are colours or grey.
+    """Return the Bayer encoding of a CompressedImage's pixels; empty if they are colours or grey.
 
-    Colours are named as the target of the compression (``... jpeg compressed bgr8``).
+    ``form``: the message's field ``format``. image_transport writes ``bayer_rggb8; png compressed`` if the
+    pixels are a Bayer pattern. A name behind "compressed" (``bayer_rggb8; jpeg compressed bgr8``) means that
+    they were converted to colours.
     """
     before, _, target = form.partition(" compressed")
     name = before.partition(";")[0].strip()
@@ -221,20 +238,28 @@ def _mosaic_of(form: str) -> str:
 
 
 def compressed_note(msg: Any) -> str:
-    """Return what a sender should know of a CompressedImage: that its EXIF orientation is not applied; empty
-    for nothing. Its camera_info is for the image as stored."""
+    """Return a line to log once if a CompressedImage has an EXIF orientation, which is not applied; else
+    empty.
+
+    It is not applied because the camera_info describes the image as it is stored.
+    """
     return exif_note(orientation_of(msg.data))
 
 
 @dataclass(eq=False)
 class ReceivedImage:
-    """What an image message holds.
+    """The content of one image message.
 
-    ``header`` is copied unchanged into the answers; ``arrived_s``: on a steady clock, or when it was
-    recorded; ``nbytes``: memory that keeping it costs; ``size``: width and height, px; ``pixels``: the image,
-    or what decodes it and raises InputError; ``note``: a line to log once, or empty; ``number``:
-    its place among all, given by who keeps them; ``still_s``: for how long not one pixel of the stream has
-    changed, s.
+    Attributes:
+        header: The message's std_msgs/Header, copied unchanged into the answers.
+        stamp_ns: The header's stamp, ns.
+        arrived_s: Arrival on a steady clock, or the recording time in a bag, s.
+        nbytes: Bytes of memory that are needed to keep the image.
+        size: Width and height, px.
+        pixels: The image, or a function that decodes it and raises InputError.
+        note: A line to log once, or empty.
+        number: Counts the received images; set by the code that stores them.
+        still_s: For how long all images of the stream have been identical, s.
     """
 
     header: Any
@@ -248,15 +273,15 @@ class ReceivedImage:
     still_s: float = 0.0
 
     def image(self) -> Image:
-        """Raises InputError where it can't be decoded."""
+        """Return the image, decoding it if necessary. Raises InputError if it can't be decoded."""
         return self.pixels if isinstance(self.pixels, Image) else self.pixels()
 
 
 class ImageReader:
     """Reads the image messages of one topic, in order.
 
-    ``transport``: raw, compressed, or that of a video; ``header``: the class of std_msgs/Header; ``levels``:
-    see `image_from_message`.
+    ``transport``: ``raw``, ``compressed``, or any other name for a topic of compressed video; ``header``: the
+    class of std_msgs/Header, for messages without a header; ``levels``: see `image_from_message`.
     """
 
     def __init__(self, transport: str, header: Callable[..., Any], levels: Levels | None = None) -> None:
@@ -265,28 +290,32 @@ class ImageReader:
         self._still = StillWatch()
         self._decoder: Any = None
         if transport not in ("raw", "compressed"):
-            # Imported only for videos.
+            # Imported only for videos, because the import loads PyAV's modules.
             from efftam_ros.images.coded_video import VideoDecoder
 
             self._decoder = VideoDecoder()
 
     def read(self, message: Any, arrived_ns: int, most_pixels: int = MAX_PIXELS) -> ReceivedImage:
-        """Check a message and describe what it holds. A compressed image is decoded later, by the thread that
-        uses it; a packet of a video at once, as the next ones need it. ``arrived_ns``: arrival on a steady
-        clock, or the recording time. Raises InputError."""
+        """Check the next message and return its content.
+
+        A compressed image is decoded later, by the thread that calls `ReceivedImage.image`. A video packet is
+        decoded at once, because the following packets depend on it. ``arrived_ns``: arrival on a steady
+        clock, or the recording time in a bag, ns; ``most_pixels``: largest number of pixels. Raises
+        InputError if the message is no usable image.
+        """
         pixels: Image | Callable[[], Image]
         if self._is_raw:
             pixels = image_from_message(message, most_pixels, self.levels)
             size, nbytes = (pixels.width, pixels.height), pixels.rows.nbytes
         elif self._decoder is not None:
             width, height, pixels = self._decoder.decode(message, arrived_ns, most_pixels)
-            # The decoded image is kept, of 1.5 bytes per pixel.
+            # The decoded image is kept. Video has 1.5 bytes per pixel (YUV 4:2:0).
             size, nbytes = (width, height), width * height * 3 // 2
         else:
             size, nbytes = compressed_size(message, most_pixels), len(message.data)
             pixels = partial(image_from_compressed, message, most_pixels, self.levels)
         header, arrived_s = header_of(message, self._header), arrived_ns * 1e-9
-        # The packets of a video differ even where its images do not.
+        # Video packets of identical images differ, so the decoded pixels are compared instead.
         same = np.frombuffer(message.data, np.uint8) if self._decoder is None else self._decoder.luma
         still_s = self._still.look(same, arrived_s)
         note = compressed_note(message) if self._is_compressed else ""
@@ -295,19 +324,20 @@ class ImageReader:
 
 
 def header_of(message: Any, make: Callable[..., Any]) -> Any:
-    """Return the header of an image message; ``make`` is the class of std_msgs/Header, for those that have
-    none."""
+    """Return the header of an image message. For a message without one, make it from stamp and frame_id.
+
+    ``make``: the class of std_msgs/Header.
+    """
     if hasattr(message, "header"):
         return message.header
     return make(stamp=message.timestamp, frame_id=message.frame_id)
 
 
 def image_fields(pixels: NDArray[np.uint8], encoding: str, header: Any) -> dict[str, Any]:
-    """Return all fields of a sensor_msgs/Image except ``data``, for C-contiguous uint8 pixels [H, W] or [H,
-    W, C].
+    """Return the fields of a sensor_msgs/Image, except ``data``, by name.
 
-    ``data`` is left to the caller because the fast way to set it differs: an ``array.array`` filled by
-    ``frombytes`` for rclpy, ``pixels.reshape(-1)`` for rosbags.
+    ``pixels``: C-contiguous uint8 [H, W] or [H, W, C]. The caller sets ``data``, because the fast way
+    differs: an ``array.array`` filled by ``frombytes`` for rclpy, and ``pixels.reshape(-1)`` for rosbags.
     """
     height, width = pixels.shape[:2]
     return {
@@ -321,10 +351,13 @@ def image_fields(pixels: NDArray[np.uint8], encoding: str, header: Any) -> dict[
 
 
 def fill_image(message: Any, pixels: NDArray[np.uint8], encoding: str, header: Any = None) -> Any:
-    """Store C-contiguous uint8 pixels [H, W] or [H, W, C] in an rclpy Image message and return it."""
+    """Store pixels in an rclpy Image message and return the message.
+
+    ``pixels``: C-contiguous uint8 [H, W] or [H, W, C]; ``header``: None keeps the message's own header.
+    """
     for name, value in image_fields(pixels, encoding, message.header if header is None else header).items():
         setattr(message, name, value)
-    # Fast with and without rclpy's field checks; other types are checked pixel by pixel.
+    # rclpy accepts an array.array at once. Values of every other type it would check pixel by pixel.
     data = array("B")
     data.frombytes(pixels.data.cast("B"))
     message.data = data

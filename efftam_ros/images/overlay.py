@@ -1,4 +1,4 @@
-"""Draws a track into an image, for the overlay topic and for video."""
+"""Draws the tracker's answer into an image, for the overlay topic and for videos."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from efftam_ros.images.palette import EDGE_RGB, STATE_STYLES, TARGET_RGB
 STATE_COLOURS: dict[TrackState, tuple[int, int, int]] = {
     state: (style.rgb[2], style.rgb[1], style.rgb[0]) for state, style in STATE_STYLES.items()
 }
-"""The palette's colours in BGR order."""
+"""Colour of each state in BGR order, as OpenCV needs it."""
 EDGE = (EDGE_RGB[2], EDGE_RGB[1], EDGE_RGB[0])
-# Lengths of dashes and gaps, in line widths.
+# Lengths of dash and gap for each line style, in line widths.
 DASHES = {"dashed": (8.0, 8.0), "dotted": (1.0, 6.0)}
-CORNER = 0.25
-# Limits the drawing time for a box far larger than the image.
+CORNER = 0.25  # length of the line at each corner in the style "corners", as a share of the side
+# Most dashes of one side. Limits the drawing time for a box far larger than the image.
 MAX_MARKS = 1000
-TINT = 0.35
-ARROW_SECONDS = 0.5
+TINT = 0.35  # opacity of the colour on the mask
+ARROW_SECONDS = 0.5  # the arrow shows the distance that the target moves in this time, s
 WINDOW_COLOUR = (160, 160, 160)
-MAX_HYPOTHESES = 5  # most hypotheses drawn
+MAX_HYPOTHESES = 5  # most possible positions of a missed target that are drawn
 FONT = cv2.FONT_HERSHEY_SIMPLEX
 
 
@@ -37,15 +37,18 @@ def draw_overlay(
     target_id: int | None = None,
     is_steered: bool = True,
 ) -> None:
-    """Draw mask, box, velocity, state and scores into ``bgr`` (uint8 [H, W, 3], C-contiguous), in place.
+    """Draw mask, box, velocity, state and scores of a target into ``bgr`` (uint8 [H, W, 3], C-contiguous), in
+    place.
 
-    Colour and line of the box are those of the state (`images.palette`); the arrow ends at the target's
-    predicted position in half a second. While a target is missed, searched windows are thin and grey and its
-    possible positions dashed, with their scores. ``mask``: uint8 [H, W], non-zero on the target.
+    The box has the colour and line style of its state (`images.palette`). The arrow ends where the target is
+    expected in half a second. While a target is missed, the searched windows are thin grey boxes, and its
+    possible positions are dashed boxes with their scores.
 
-    ``target_id``: of one among several, drawn one after the other: the colour is its own and the box bears
-    its id; the text lines are those of the steered target. Raises ValueError for an image that can't be
-    drawn into.
+    ``mask``: uint8 [H, W], non-zero on the target, or None. ``target_id``: None for a single target. If
+    several targets are drawn, by one call each, the id sets the colour and is written at the box.
+    ``is_steered``: whether the lines of text are drawn; of several targets only the steered one has them.
+
+    Raises ValueError if ``bgr`` can't be drawn into, or the mask has another size.
     """
     if bgr.dtype != np.uint8 or bgr.ndim != 3 or bgr.shape[2] != 3 or not bgr.flags.c_contiguous:
         raise ValueError(f"overlay needs a contiguous uint8 [H, W, 3] image, got {bgr.dtype} {bgr.shape}")
@@ -55,7 +58,7 @@ def draw_overlay(
     if target_id is not None:
         red, green, blue = TARGET_RGB[target_id % len(TARGET_RGB)]
         colour = blue, green, red
-    # Lines and letters keep their share of the picture whatever its size.
+    # Line width, px: lines and letters are larger in larger images.
     unit = max(1, round(max(bgr.shape[:2]) / 640))
     if mask is not None:
         _tint(bgr, mask, colour, unit)
@@ -67,7 +70,8 @@ def draw_overlay(
             _draw_arrow(bgr, track.box, track.motion.velocity, colour, unit)
         if target_id is not None:
             at = _pixel(track.box.x, track.box.y - 2 * unit)
-            # A dark edge below the colour: readable on bright ground too.
+            # The id is drawn twice, first wide and dark: the dark edge makes it readable on a bright
+            # background.
             for edge, width in ((EDGE, 3 * unit), (colour, unit)):
                 cv2.putText(bgr, str(target_id), at, FONT, 0.45 * unit, edge, width, cv2.LINE_AA)
     if not is_steered:
@@ -84,7 +88,7 @@ def _tint(bgr: NDArray[np.uint8], mask: NDArray[np.uint8], colour: tuple[int, in
     x, y, w, h = cv2.boundingRect(np.ascontiguousarray(mask))
     if w == 0 or h == 0:
         return
-    # Restricted to the target's rectangle, because most targets are small.
+    # Only the mask's bounding rectangle is processed: most targets are small, and this saves time.
     part, inside = bgr[y : y + h, x : x + w], mask[y : y + h, x : x + w] != 0
     part[inside] = (part[inside] * (1 - TINT) + np.array(colour) * TINT).astype(np.uint8)
     contours = cv2.findContours(inside.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)[-2]
@@ -110,7 +114,10 @@ def _draw_box(bgr: NDArray[np.uint8], box: Box, colour: tuple[int, int, int], un
 
 
 def _marks(box: Box, line: str, unit: int) -> Iterator[tuple[tuple[float, float], tuple[float, float]]]:
-    """Line segments to draw for the box's four sides; ``line`` as in `StateStyle`."""
+    """Yield the line segments that draw the four sides of a box, each by its two end points, px.
+
+    ``line``: the line style, see `StateStyle`; ``unit``: line width, px.
+    """
     x0, y0, x1, y1 = box.edges()
     corners = [(x0, y0), (x1, y0), (x1, y1), (x0, y1)]
     for (ax, ay), (bx, by) in zip(corners, corners[1:] + corners[:1], strict=True):
@@ -119,7 +126,10 @@ def _marks(box: Box, line: str, unit: int) -> Iterator[tuple[tuple[float, float]
 
 
 def _shares(line: str, length: float) -> list[tuple[float, float]]:
-    """Segments of one side as shares of its ``length`` (in line widths); both ends of a side are drawn."""
+    """Return start and end of each segment that draws one side of a box, as shares of the side (0 to 1).
+
+    ``line``: the line style; ``length``: the side's length, in line widths. Both ends of the side are drawn.
+    """
     if line == "none":
         return []
     if line == "corners":
@@ -166,9 +176,10 @@ def _draw_caption(bgr: NDArray[np.uint8], track: Track, colour: tuple[int, int, 
     margin = round(10 * scale)
     top = margin
     for i, text in enumerate(lines):
-        # putText draws ASCII only, and a long reason must fit a small image.
+        # putText draws only ASCII characters.
         text = text.encode("ascii", "replace").decode()
         (w, h), below = cv2.getTextSize(text, FONT, scale, weight)
+        # Reduce the letters of a line that is too long for the image.
         size = min(1.0, (width - 4 * margin) / max(w, 1)) * scale
         (w, h), below = cv2.getTextSize(text, FONT, size, weight)
         bgr[top : top + h + below + margin, margin : w + 3 * margin] //= 3
@@ -178,6 +189,6 @@ def _draw_caption(bgr: NDArray[np.uint8], track: Track, colour: tuple[int, int, 
 
 
 def _pixel(x: float, y: float) -> tuple[int, int]:
-    """Return the pixel nearest to an edge coordinate, clamped to the range of OpenCV's 16-bit line
-    drawing."""
+    """Round image coordinates to a pixel, clamped to the range in which OpenCV draws lines correctly (16
+    bits)."""
     return (round(min(max(x, -8000.0), 24000.0)), round(min(max(y, -8000.0), 24000.0)))

@@ -1,8 +1,8 @@
-"""Colour and line style of each state, shared by the overlay and the operator page.
+"""Colour and line style of each state, for the overlay and the operator page.
 
-Colours are those of Okabe and Ito ("Color Universal Design", 2008), distinguishable with protanopia and
-deuteranopia. No state relies on colour alone: each has its own line style, and lines have a dark edge for
-bright images.
+The colours are those of Okabe and Ito ("Color Universal Design", 2008). People with protanopia and
+deuteranopia can distinguish them. Each state also has its own line style, and lines have a dark edge, which
+makes them visible in bright images.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ Rgb = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class StateStyle:
-    """How a state is drawn.
+    """How the box of a target in one state is drawn.
 
     Attributes:
-        rgb: Colour, 0..255.
-        line: ``solid``, ``corners``, ``dashed``, ``dotted`` or ``none``.
-        frame: True if the border of the whole image is drawn as well.
+        rgb: Red, green and blue, 0..255.
+        line: Line style of the box: ``solid``, ``corners``, ``dashed``, ``dotted`` or ``none``.
+        frame: Whether the border of the whole image is drawn as well.
     """
 
     rgb: Rgb
@@ -30,7 +30,7 @@ class StateStyle:
 
     @property
     def hex(self) -> str:
-        """``#rrggbb``, as in CSS."""
+        """The colour as in CSS, ``#rrggbb``."""
         return "#{:02x}{:02x}{:02x}".format(*self.rgb)
 
 
@@ -51,5 +51,5 @@ TARGET_RGB: tuple[Rgb, ...] = (
     (0xD5, 0x5E, 0x00),
     (187, 187, 187),
 )
-"""Colours of several targets, by id; then the line style shows their state."""
+"""Colours of several targets in one image, by target id. The state is then shown by the line style alone."""
 EDGE_RGB: Rgb = (20, 20, 20)

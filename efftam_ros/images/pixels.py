@@ -1,9 +1,9 @@
-"""Image encodings: how their pixels are stored, and reading a region of them as BGR or grey in 8 bits.
+"""Image encodings: how each one stores its pixels, and how to read a region as 8-bit BGR or grey.
 
-Names are those of sensor_msgs (``bgr8``, ``bayer_rggb8``, ``yuv422``), of OpenCV (``8UC3``) and of common
-drivers (``nv12``, ``uyvy``, ``yuyv``). YUV is interpreted as BT.601 in limited range (as in OpenCV);
-Bayer is demosaiced bilinearly. 16-bit pixels are reduced to 8 bits at the input (`levels.Levels`), where they
-become the encodings in `NARROWED`.
+The names of encodings are those of sensor_msgs (``bgr8``, ``bayer_rggb8``, ``yuv422``), of OpenCV (``8UC3``)
+and of common drivers (``nv12``, ``uyvy``, ``yuyv``). YUV is interpreted as BT.601 in limited range, as OpenCV
+does. Bayer patterns are demosaiced bilinearly. 16-bit pixels are reduced to 8 bits when an image is received
+(`levels.Levels`); `NARROWED` lists the 8-bit encoding that each 16-bit encoding becomes.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from efftam_ros.core.types import Image
 
 Pixels = NDArray[Any]
 CHECKED, GREY = "encoding", "grey"
-"""Keys of `Image.derived`: the `Encoding` of an image that was checked, and its grey version uint8 [H, W]."""
+"""Keys of `Image.derived`. ``CHECKED``: the `Encoding` of a checked image; ``GREY``: its grey version, uint8
+[H, W]."""
 
 
 class Region(NamedTuple):
-    """A rectangle of whole image pixels, half-open: columns x0..x1-1, rows y0..y1-1."""
+    """A rectangle of whole image pixels: the columns x0 to x1 - 1 and the rows y0 to y1 - 1."""
 
     x0: int
     y0: int
@@ -37,15 +38,18 @@ class Region(NamedTuple):
 
     @classmethod
     def inside(cls, box: Box, share: float, image: Image) -> Region:
-        """Return the pixels that a box's inner part, ``share`` of each side, touches; none for an empty
-        box."""
+        """Return the pixels of the image that a part of a box touches. The region is empty for an empty box.
+
+        ``share``: the part around the box's centre has this share of the box's sides; above 1 it is larger
+        than the box.
+        """
         if not (min(box.width, box.height) > 0 and math.isfinite(box.x + box.y + box.width + box.height)):
             return cls(0, 0, 0, 0)
         width, height = share * box.width, share * box.height
         left, top = box.x + box.width / 2 - width / 2, box.y + box.height / 2 - height / 2
         x0, y0 = min(max(left, 0.0), image.width), min(max(top, 0.0), image.height)
         x1, y1 = min(max(left + width, 0.0), image.width), min(max(top + height, 0.0), image.height)
-        # From corner and size, as a box computes its edges: the same pixels to the last bit.
+        # The right edge is computed as x + width, as `Box` does: the same rounding gives the same pixels.
         return cls(math.floor(x0), math.floor(y0), math.ceil(x0 + (x1 - x0)), math.ceil(y0 + (y1 - y0)))
 
     @property
@@ -55,20 +59,20 @@ class Region(NamedTuple):
 
 @dataclass(frozen=True)
 class Encoding:
-    """Storage of one encoding's pixels.
+    """How one encoding stores its pixels, and how they are read.
 
     Attributes:
-        kernel_code: Of the `enum Encoding` in ``cuda/kernels/preprocess.cu``, which reads it on a GPU.
-        bytes_per_pixel: Of a stored row.
+        kernel_code: Value of the `enum Encoding` in ``cuda/kernels/preprocess.cu``, for images on a GPU.
+        bytes_per_pixel: Bytes of a stored row divided by the image's width.
         read: ``read(image, region)`` returns the region's pixels [h, w] or [h, w, c]: a view of the image's
             bytes if no conversion is needed, else new BGR pixels.
-        red_green_blue: Indices of these channels in the pixels that ``read`` returns.
-        to_bgr: OpenCV's code to convert those pixels to BGR; None if they are BGR already.
-        to_grey: The same for grey.
-        luma: ``luma(image, region)`` returns the region's lightness [h, w] in limited range, without
-            converting colours; None where pixels are not stored as luma and chroma.
-        multiple: Width and height must be divisible by these.
-        rows_per_pair: Stored rows per two image rows (3 for 4:2:0, else 2).
+        red_green_blue: Indices of red, green and blue in the pixels that ``read`` returns.
+        to_bgr: OpenCV's code that converts the pixels of ``read`` to BGR; None if they are BGR already.
+        to_grey: OpenCV's code that converts the pixels of ``read`` to grey; None if they are grey already.
+        luma: ``luma(image, region)`` returns the region's luma [h, w] in limited range (16 to 235), without
+            converting colours; None for encodings that do not store luma and chroma.
+        multiple: The image's width and height must be divisible by these two numbers.
+        rows_per_pair: Number of stored rows for two image rows (3 for 4:2:0, else 2).
     """
 
     kernel_code: int
@@ -111,13 +115,15 @@ def _luma_yuv422(channel: int, image: Image, region: Region) -> Pixels:
 
 
 def _read_bayer(code: int, image: Image, region: Region) -> Pixels:
-    grown = _grown(region, image, margin=2)  # demosaicing reads neighbouring pixels
+    grown = _grown(region, image, margin=2)  # demosaicing a pixel needs its neighbours
     return _cropped(cv2.cvtColor(_read_interleaved(1, image, grown), code), grown, region)
 
 
 def _grown(region: Region, image: Image, margin: int) -> Region:
-    """Return the region with a margin, its edges on even pixels (the start of a chroma or colour-filter
-    cell)."""
+    """Return the region enlarged by ``margin`` px on each side, within the image, and to even coordinates.
+
+    At even coordinates a chroma sample or a cell of the Bayer pattern begins.
+    """
     x0, y0, x1, y1 = region
     return Region(
         max(0, (x0 - margin) // 2 * 2),
@@ -151,8 +157,8 @@ _MONO = Encoding(4, 1, partial(_read_interleaved, 1), (0, 0, 0), cv2.COLOR_GRAY2
 _UYVY = _yuv422(7, cv2.COLOR_YUV2BGR_UYVY, luma_channel=1)
 _YUYV = _yuv422(8, cv2.COLOR_YUV2BGR_YUY2, luma_channel=0)
 
-# OpenCV names a Bayer pattern after its second row and column, sensor_msgs after its first: rggb is OpenCV's
-# "BG".
+# OpenCV and sensor_msgs name Bayer patterns differently: sensor_msgs by the first two rows, OpenCV by the
+# pixels that begin at the second row and second column. So rggb is "BG" in OpenCV.
 ENCODINGS: dict[str, Encoding] = {
     "bgr8": _BGR,
     "rgb8": Encoding(1, 3, _C3, (0, 1, 2), cv2.COLOR_RGB2BGR, cv2.COLOR_RGB2GRAY),
@@ -178,14 +184,17 @@ NARROWED = {
     "16UC3": "8UC3",
     **{name[:-1] + "16": name for name in ENCODINGS if name[-1] == "8" and not name.startswith("yuv")},
 }
-"""16-bit encodings, and those of the same images in 8 bits."""
+"""The 8-bit encoding that each 16-bit encoding becomes when its pixels are reduced to 8 bits."""
 
 
 def check_image(image: Image) -> Encoding:
-    """Return the encoding of an image after checking, once per image, that its bytes suffice for its size.
+    """Return the encoding of an image, after checking that the image has enough bytes for its size.
+
+    The result is stored in the image, so that each image is checked once.
 
     Raises:
-        InputError: Unknown encoding, zero size, an odd size where pixels share colour, too few rows or bytes.
+        InputError: Unknown encoding, zero size, too few rows or bytes, or an odd size where pixels share
+            colours.
     """
     known: Encoding | None = image.derived.get(CHECKED)
     if known is not None:
@@ -196,7 +205,7 @@ def check_image(image: Image) -> Encoding:
             f"image encoding {shown(image.encoding)} is not supported; publish one of"
             f" {', '.join([*ENCODINGS, *NARROWED])}"
         )
-    # The checks go from what the sender declares to what it sent: the first one that fails is the cause.
+    # Check what the sender declares before what it sent: then the first check that fails names the cause.
     width, height = image.width, image.height
     if width < 1 or height < 1:
         raise InputError(f"image is {width} x {height} px; both sides must be at least 1")
@@ -226,15 +235,16 @@ def check_image(image: Image) -> Encoding:
             f"image data ends after {rows.shape[0]} rows; {width} x {height} px of {image.encoding}"
             f" need {need_rows}: the image is truncated or its height is wrong"
         )
-    # With the image: several targets, the camera's motion and the overlay use it again.
+    # Stored, because several targets, the camera's motion and the overlay check the same image.
     image.derived[CHECKED] = encoding
     return encoding
 
 
 def to_bgr(image: Image, region: Region | None = None) -> NDArray[np.uint8]:
-    """Pixels of the region (default: the whole image) as uint8 [h, w, 3] BGR; raises as `check_image` does.
+    """Return the pixels of a region (default: the whole image) as BGR, uint8 [h, w, 3].
 
-    For ``bgr8`` this is a view of the image's bytes: copy it before drawing on it.
+    For ``bgr8`` the result is a view of the image's bytes: copy it before drawing on it. Raises InputError if
+    `check_image` refuses the image.
     """
     encoding = check_image(image)
     pixels = encoding.read(image, region or Region(0, 0, image.width, image.height))
@@ -246,11 +256,12 @@ def to_bgr(image: Image, region: Region | None = None) -> NDArray[np.uint8]:
 def to_grey(
     image: Image, region: Region | None = None, row_step: int = 1, column_step: int = 1
 ) -> NDArray[np.uint8]:
-    """Lightness of the region (default: the whole image) as uint8 [h, w]; raises as `check_image` does.
+    """Return a region (default: the whole image) as grey values, uint8 [h, w].
 
-    Reads every ``row_step``-th row and ``column_step``-th column, from the first; ``column_step`` must divide
-    the region's width. Only these pixels are converted, but of Bayer images all are, and nothing twice once
-    the whole image was. The result may be a view of the image's bytes: don't write to it.
+    Every ``row_step``-th row and ``column_step``-th column is returned, beginning with the first.
+    ``column_step`` must divide the region's width. The grey version of a whole image is stored in the image,
+    and later calls read it. The result may be a view of the image's bytes: don't write to it. Raises
+    InputError if `check_image` refuses the image.
     """
     whole: NDArray[np.uint8] | None = image.derived.get(GREY)
     if whole is not None:
@@ -262,7 +273,8 @@ def to_grey(
         luma = encoding.luma(image, full)[::row_step, ::column_step]
         grey = np.asarray(cv2.LUT(luma, _LIMITED_TO_FULL), np.uint8)
     else:
-        # Columns are skipped after the conversion, because OpenCV picks pixels of one byte faster.
+        # Rows are skipped before the conversion to grey. Columns are skipped after it, because OpenCV
+        # extracts pixels of one byte faster.
         pixels = encoding.read(image, full)[::row_step]
         if encoding.to_grey is not None:
             pixels = cv2.cvtColor(pixels, encoding.to_grey)
@@ -274,5 +286,5 @@ def to_grey(
     return grey
 
 
-# Luma of white is 235, that of black 16.
+# Table from luma in limited range (black 16, white 235) to grey values (black 0, white 255).
 _LIMITED_TO_FULL = np.clip(np.rint((np.arange(256) - 16) * 255 / 219), 0, 255).astype(np.uint8)

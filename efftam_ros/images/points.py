@@ -1,7 +1,7 @@
-"""Points on the target, followed from image to image.
+"""Follows points on the target from image to image.
 
-They are corners, followed by pyramidal Lucas-Kanade flow, forwards and backwards as in Median Flow (Kalal et
-al., "Forward-Backward Error", ICPR 2010).
+The points are corners. Pyramidal Lucas-Kanade flow follows them forwards and, as a check, backwards, as in
+Median Flow (Kalal et al., "Forward-Backward Error", ICPR 2010).
 """
 
 from __future__ import annotations
@@ -22,13 +22,17 @@ from efftam_ros.images.pixels import Region, to_grey
 
 Grey = NDArray[np.uint8]
 
-INNER_SHARE = 0.8  # share of the box's sides that is used: near its edges the box shows background
+INNER_SHARE = 0.8  # points lie within this share of the box's sides: its border often shows background
 
-MIN_CONTRAST = 1.0  # standard deviation in grey levels; a camera's noise alone is more
+# A region is uniform if its standard deviation, in grey levels, is smaller: a camera's noise alone has more.
+MIN_CONTRAST = 1.0
 
 
 def is_blank(image: Image, box: Box) -> bool:
-    """Return whether a box, px, and what surrounds it show the same single shade. False for a bad image."""
+    """Return whether a box and its surroundings have one uniform shade. False for a bad image.
+
+    ``box``: px; the surroundings are three times as wide and high.
+    """
     around = Box.from_centre(box.cx, box.cy, 3 * box.width, 3 * box.height)
     try:
         return float(to_grey(image, Region.inside(around, 1.0, image)).std()) < MIN_CONTRAST
@@ -36,19 +40,22 @@ def is_blank(image: Image, box: Box) -> bool:
         return False
 
 
-# When fewer points than the second number are left, new ones are detected, up to the first.
+# When fewer than MIN_POINTS points are left, new points are detected, until there are MAX_POINTS.
 MAX_POINTS, MIN_POINTS = 30, 20
-LONG_IMAGES = 4  # images through which a point is followed before it counts
-COMPARED_IMAGES = 3  # last images; their largest number of points is compared with the present one
-TARGET_PX = 48.0  # size to which a larger target is reduced
-# Margin of the patch on every side of the target: the largest distance of a point from its expected position.
+LONG_IMAGES = 4  # a point is reported only after it was followed through this many images
+# The present number of points is compared with the largest number in this many last images.
+COMPARED_IMAGES = 3
+TARGET_PX = 48.0  # a larger target is reduced to this size in its patch, px
+# Margin of a patch on every side of the target, px of the patch. A point can be followed if it is at most
+# this far from its expected position.
 MARGIN_PX = 20
-# A patch is used again while it has this margin and its scale differs by at most this factor.
+# A patch is used for the next image too if two conditions are met. The margin around the target is at least
+# MIN_MARGIN_PX, px of the patch. The scale of a new patch would differ by at most the factor MAX_RESCALING.
 MIN_MARGIN_PX, MAX_RESCALING = 15, 1.15
-MIN_SIDE_PX = 8  # of the part of a patch that lies in the image
-POINT_QUALITY = 0.02  # share of the best corner's score
-GAPS = 12.0  # points that fit side by side on the target
-MIN_GAP_PX = 2.0  # least distance of two points, px of the patch
+MIN_SIDE_PX = 8  # least width and height of the part of a patch that lies in the image, image px
+POINT_QUALITY = 0.02  # least score of a corner, as a share of the best corner's score
+GAPS = 12.0  # the least distance of two points is the target's size divided by this
+MIN_GAP_PX = 2.0  # the least distance of two points is never below this, px of the patch
 FLOW: dict[str, Any] = {
     "winSize": (9, 9),
     "maxLevel": 2,
@@ -60,8 +67,11 @@ MAX_RETURN_PX = 1.0  # largest forward-backward error, px of the patch
 
 @dataclass(frozen=True)
 class _Patch:
-    """Grey pixels around the target. ``x``, ``y``: left and top in the image, px; ``side``: image px;
-    ``scale``: patch px per image px; ``cx``, ``cy``: the target's centre in the image, px."""
+    """A square of grey pixels around the target, cut out of an image and reduced.
+
+    ``grey``: uint8 [h, h]; ``x``, ``y``: left and top edge in the image, px; ``side``: image px; ``scale``:
+    patch px per image px; ``cx``, ``cy``: the target's centre in the image, px.
+    """
 
     grey: Grey
     x: int
@@ -72,7 +82,7 @@ class _Patch:
     cy: float
 
     def fits(self, box: Box) -> bool:
-        """Return whether the box can be followed from this patch almost as well as from a new one."""
+        """Return whether a new patch around ``box`` would differ little, so that this patch can be kept."""
         margin = MIN_MARGIN_PX / self.scale
         x0, y0, x1, y1 = box.edges()
         right, bottom = self.x + self.side - margin, self.y + self.side - margin
@@ -81,15 +91,16 @@ class _Patch:
 
 
 class FlowPoints:
-    """A `PointSource`."""
+    """A `PointSource` that follows corners on the target by optical flow."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        self._patch: _Patch | None = None  # around the target in the last confirmed image
-        self._present: _Patch | None = None  # of the last image
-        self._places: NDArray[np.float64] = np.zeros((0, 2))  # image px
+        self._patch: _Patch | None = None  # the patch of the last image that was passed to `keep`
+        self._present: _Patch | None = None  # the patch of the last image that was passed to `follow`
+        self._places: NDArray[np.float64] = np.zeros((0, 2))  # x and y of each point, image px
+        # Through how many images each point was followed.
         self._ages: NDArray[np.int64] = np.zeros(0, np.int64)
         self._counts: deque[int] = deque(maxlen=COMPARED_IMAGES)
 
@@ -131,7 +142,7 @@ class FlowPoints:
         self._add(self._patch, box)
 
     def _add(self, patch: _Patch, box: Box) -> None:
-        """Add corners of the target that are not near a point."""
+        """Detect new points on the target, at some distance from those that are followed already."""
         if len(self._places) >= MIN_POINTS:
             return
         missing = MAX_POINTS - len(self._places)
@@ -165,17 +176,20 @@ def _patch(image: Image, box: Box) -> _Patch | None:
 
 
 def _grey(image: Image, x: int, y: int, side: int, scale: float) -> Grey | None:
-    """Return the square patch of an image at x, y, reduced by ``scale``; outside the image its border is
-    repeated. None where too little of it lies in the image, or for a bad image."""
+    """Cut a square out of an image and reduce it, uint8 [h, h]. Outside the image its border is repeated.
+
+    ``x``, ``y``, ``side``: left edge, top edge and side, image px; ``scale``: patch px per image px. Returns
+    None if too little of the square lies in the image, and for a bad image.
+    """
     region = Region(max(x, 0), max(y, 0), min(x + side, image.width), min(y + side, image.height))
     if region.x1 - region.x0 < MIN_SIDE_PX or region.y1 - region.y0 < MIN_SIDE_PX:
         return None
     left, right = round((region.x0 - x) * scale), round((region.x1 - x) * scale)
     top, bottom = round((region.y0 - y) * scale), round((region.y1 - y) * scale)
-    if left >= right or top >= bottom:  # the part of a large target's patch is reduced to nothing
+    if left >= right or top >= bottom:  # the part in the image is less than one pixel of the reduced patch
         return None
     try:
-        # Averaging all rows of a large target would dominate the cost.
+        # To average all rows of a large target would dominate the computing time, so some rows are skipped.
         grey = to_grey(image, region, row_step=max(1, int(0.5 / scale)))
     except InputError:
         return None

@@ -1,4 +1,4 @@
-"""What a source of images offers, whether a video, a folder or a camera."""
+"""The interface of all sources of images: videos, folders of images and cameras."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ NS = 1_000_000_000
 
 @dataclass(frozen=True)
 class VideoFrame:
-    """One frame: index from 0, stamp in ns on the video's clock, pixels uint8 [H, W, 3] BGR, C-contiguous."""
+    """One image of a source.
+
+    ``index``: counts from 0; ``stamp_ns``: ns on the source's clock; ``bgr``: pixels, uint8 [H, W, 3],
+    C-contiguous.
+    """
 
     index: int
     stamp_ns: int
@@ -31,11 +35,12 @@ class VideoFrame:
 
 
 class VideoSource(Protocol):
-    """A sequence of frames of one size.
+    """A source of images of one size.
 
-    ``name``: path or address without secrets. ``count``: None if the container does not state it; ``note``:
-    how frames are transformed (a rotation), which track is read, "" for nothing; ``pixel_ratio``: width of a
-    pixel by its height; ``is_whole``: whether the last reading came to the end and nothing was left out.
+    ``path``, ``name``: path or address; the name contains no password. ``count``: number of images; None if
+    it is not known. ``fps``: images per second. ``width``, ``height``: px. ``note``: a line for the user,
+    such as a rotation of the images or the choice of a track; empty for nothing. ``pixel_ratio``: width of a
+    pixel divided by its height. ``is_whole``: whether the last call of `frames` yielded all images.
     """
 
     @property
@@ -58,7 +63,7 @@ class VideoSource(Protocol):
     def note(self) -> str: ...
 
     def frames(self, start: int = 0) -> Iterator[VideoFrame]:
-        """Yield the frames from index ``start`` on. Raises InputError where one can't be read."""
+        """Yield the images from index ``start`` on. Raises InputError at an image that can't be read."""
         ...
 
 
@@ -66,11 +71,11 @@ Report = Callable[[str], object]
 
 
 def no_report(line: str) -> None:
-    """Discard what is noticed while a source is read."""
+    """Discard a line that a source reports."""
 
 
 def checked_rate(fps: float) -> float:
-    """Return ``fps`` as a number. Raises InputError where it is no rate."""
+    """Return ``fps``, images per second, as a float. Raises InputError if it is not finite and positive."""
     if not (np.isfinite(fps) and fps > 0):
         raise InputError(f"frame rate is {fps}; give a positive number of images per second")
     return float(fps)

@@ -1,4 +1,4 @@
-"""Notices images that do not change: a camera or encoder that hangs may repeat its last image for ever."""
+"""Detects images that do not change, as when a camera or encoder hangs and repeats its last image."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 FROZEN_S = 1.0
-"""Images of which not one pixel has changed for so long are reported, s. Real pictures have noise; drawn
-ones, and those that are coded at a low rate, may rightly stay the same."""
-# How many bytes are compared first: nearly all images differ there.
+"""If not one pixel changes for this time, s, a warning is reported. Pictures of a real camera have noise.
+Drawn pictures, and video that is coded at a low bit rate, may be identical without a fault."""
+# About this many bytes are compared first, because nearly all images already differ in these.
 SAMPLE = 4096
 
 
 class StillWatch:
-    """For how long the images of one stream have been the same. ``now_s``: of one steady clock."""
+    """Measures for how long the images of one stream have been identical."""
 
     def __init__(self) -> None:
         self._last: NDArray[np.uint8] | None = None
         self._since_s = 0.0
 
     def look(self, data: NDArray[np.uint8], now_s: float) -> float:
-        """Take the bytes of the next image's pixels, or of its JPEG, uint8 [N]; they must stay unchanged.
+        """Compare the next image with the last one.
 
-        Returns for how long, s, all images have been equal to this one; 0 when the last one differs.
+        ``data``: the bytes of its pixels, or of its JPEG, uint8 [N], which the caller must not change later;
+        ``now_s``: time on a steady clock, s. Returns for how long the images have been identical, s; 0 if
+        this image differs from the last one.
         """
         last, self._last = self._last, data
         if last is None or _differ(last, data):
@@ -36,7 +38,10 @@ def _differ(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> bool:
 
 
 def frozen_text(still_s: float) -> str:
-    """Return a warning on how long, s, images have not changed, with the remedy; empty below the limit."""
+    """Return a warning that the images have not changed, with the remedy; empty below `FROZEN_S`.
+
+    ``still_s``: for how long the images have been identical, s.
+    """
     if still_s < FROZEN_S:
         return ""
     fault = f"not one pixel of the images has changed for {still_s:.0f} s"

@@ -1,4 +1,4 @@
-"""Reads videos, each image with its stamp, and decides what a path is."""
+"""Reads the images of video files, each with its stamp, and opens videos and still pictures."""
 
 from __future__ import annotations
 
@@ -35,13 +35,14 @@ if TYPE_CHECKING:
 
 ADDRESS_TIMEOUT_S = 10.0
 INDEX_FIRST = "have its index first (ffmpeg -i IN -c copy -movflags +faststart OUT)"
-# Packets that are searched for times to see whether the stream has any.
+# If the times of this many first packets are all equal, the stream counts as one without times.
 LOOKED_AT = 16
-# Of an image; of larger ones fewer are looked at ahead.
+# Of images with more pixels than this, only half as many are decoded ahead, to limit the memory.
 MANY_PIXELS = 2**24
-# A file that ends so many periods before the end that its header declares was cut off.
+# A file is truncated if it ends more than this many frame periods before the end that its header declares.
 CUT_PERIODS = 2.5
-# Sound and other tracks may end a little before the time of the whole file.
+# If only the duration of the whole file is known, a difference below this is no truncation, ns, because
+# tracks may end a little before the file.
 MIN_CUT_NS = 250_000_000
 
 
@@ -54,10 +55,12 @@ def open_video(
 ) -> VideoSource:
     """Open a video file, a folder of images or a file of still pictures.
 
-    ``fps``: images per second, in place of a video's own stamps; None: these, of a folder 30, of a stream
-    without times as coded, or 25. ``levels``: the range of 16-bit images, see `fixed_range`. ``track``:
-    number among the file's video tracks. ``report`` takes a line on damage and on wrong times, when the
-    reading ends. Raises InputError: path missing, no images, unreadable file, no such track.
+    ``fps``: images per second, which then gives the stamps. With None a video has its own stamps; a folder
+    has 30 images per second; a video without times has the rate that its codec states, or 25. ``levels``: the
+    range of 16-bit images, see `fixed_range`. ``track``: number of the video track in the file. ``report`` is
+    called with a line on damage and on wrong times, when the reading ends.
+
+    Raises InputError: missing path, no images, unreadable file, no such track.
     """
     path = Path(path)
     fixed_range(levels)
@@ -77,10 +80,11 @@ def open_video(
 
 
 class VideoFile:
-    """A video read with PyAV, from a file or an address.
+    """A `VideoSource` that reads a video by PyAV, from a file or an address.
 
-    Stamps are the container's presentation times, also for a variable frame rate, from 0 on or later; wrong
-    ones are replaced, see `FileTimes`. Without any, and with ``fps``, image i has the stamp i / ``fps``.
+    Stamps are the container's presentation times, also at a variable frame rate; the first is 0 or later.
+    Wrong times are replaced, see `FileTimes`. If the container has no times, or ``fps`` is given, image i has
+    the stamp i / ``fps``.
     """
 
     def __init__(
@@ -95,7 +99,7 @@ class VideoFile:
         self.path, self._levels, self._track, self._report = Path(self.name), levels, track, report
         self._given = None if fps is None else checked_rate(fps)
         self.is_whole = False
-        """Whether the last reading came to the track's end, and nothing was left out."""
+        """Whether the last call of `frames` read the track to its end, and no image was damaged."""
         with self._open() as container:
             stream, self._choice = choose_track(container, track, self.name)
             self._is_timed = has_times(container, stream)
@@ -112,7 +116,10 @@ class VideoFile:
                 self.pixel_ratio = 1 / self.pixel_ratio
 
     def _look(self, container: Any, stream: Any, decoder: ImageDecoder) -> DecodedImage:
-        """Find the first image, and whether times grow at all. Raises InputError."""
+        """Return the first image, and detect whether the packets have different times.
+
+        Raises InputError if there is no image.
+        """
         first, times = None, []
         for packet in self._packets(container, stream):
             if packet.size:
@@ -131,10 +138,11 @@ class VideoFile:
         notes = [self._choice, orientation_note(*self._turn), exif_note(self._exif)]
         if self._given is None and not self._is_timed:
             notes.append(
-                f"has no time stamps: taken as {self.fps:g} images per second; give --fps if it has others"
+                f"has no time stamps: {self.fps:g} images per second are assumed; if that is wrong, give"
+                " --fps"
             )
         elif self._given is None and self._begins_ns is not None and self._begins_ns < 0:
-            notes.append(f"its times begin at {self._begins_ns / NS:.3f} s: they are moved to begin at 0")
+            notes.append(f"its times begin at {self._begins_ns / NS:.3f} s: they are shifted to begin at 0")
         return "; ".join(filter(None, notes))
 
     def frames(self, start: int = 0) -> Iterator[VideoFrame]:
@@ -157,7 +165,7 @@ class VideoFile:
                 self._check_complete(decoder, times, container, stream)
                 self.is_whole = not decoder.damaged
             except InputError:
-                decoder.damaged = 0  # one line is enough
+                decoder.damaged = 0  # only the error is reported, without a second line on damage
                 raise
             finally:
                 if decoder.damaged:
@@ -168,7 +176,7 @@ class VideoFile:
     def _times(self, stream: Any) -> FileTimes:
         base, start = stream.time_base, stream.start_time
         start_ns = None if start is None or not base else round(start * base * NS)
-        # Images of more px are large enough to fill the memory.
+        # Images that are decoded ahead are kept in memory, which very large images could fill.
         ahead = AHEAD if self.width * self.height <= MANY_PIXELS else AHEAD // 2
         return FileTimes(round(NS / self.fps), start_ns, ahead)
 
@@ -182,11 +190,12 @@ class VideoFile:
         return bgr
 
     def _check_complete(self, decoder: ImageDecoder, times: FileTimes, container: Any, stream: Any) -> None:
-        """Raise InputError for a truncated file, which the demuxer reads without an error.
+        """Raise InputError if the file is truncated. FFmpeg reads a truncated file without an error.
 
-        Its index lists more frames than it has packets, and the track's duration is longer: edit lists may
-        hide indexed frames. Where there is no index, the header declares the duration of the whole file, and
-        no track reaches it.
+        A file with an index is truncated if the index lists more frames than there are packets, and the track
+        also ends before its declared duration. The number alone proves nothing, because edit lists may hide
+        frames that are in the index. A file without an index is truncated if all tracks end before the
+        duration that its header declares.
         """
         last_ns, base = times.reached_ns, stream.time_base
         if last_ns is None or not self._is_timed or container.format.flags & TIMES_RESTART:
@@ -201,7 +210,7 @@ class VideoFile:
             last_ns = max(last_ns, *self._ends_ns.values())
             least_ns = max(least_ns, MIN_CUT_NS)
             begin_ns = 1000 * (container.start_time or 0)
-            # Some containers count it from the first image, others from 0.
+            # Some containers count the duration from the first image, others from 0. Take the earlier end.
             promised_ns = 1000 * container.duration - max(0, begin_ns)
         else:
             return
@@ -218,7 +227,7 @@ class VideoFile:
 
         is_address = "://" in self._source and not Path(self._source).exists()
         name = self._source if is_address else file_url(self._source)
-        # By its name a file of many JPEGs may be taken for one of a single picture.
+        # FFmpeg could take a file of many JPEGs, by its name, for a single picture.
         form = None if is_address or not begins_with_jpeg(self._source) else "jpeg_pipe"
         timeout = ADDRESS_TIMEOUT_S if is_address else None
         try:
@@ -229,7 +238,10 @@ class VideoFile:
             ) from None
 
     def _packets(self, container: Any, stream: Any) -> Iterator[Any]:
-        """Yield the track's packets; notes until when those of all tracks last. Raises InputError."""
+        """Yield the packets of the track, and store the end of each track's last packet in `_ends_ns`.
+
+        Raises InputError if the file can't be read further.
+        """
         import av
 
         self._ends_ns: dict[int, int] = {}
@@ -243,35 +255,36 @@ class VideoFile:
                     yield packet
                     done += packet.size > 0
         except (av.error.FFmpegError, OSError) as error:
-            remedy = "repair the file or cut it there"
+            remedy = "repair the file, or cut it before this frame"
             if not done and self._source.startswith("http"):
-                remedy = f"where the server sends no parts of files, copy it here, or {INDEX_FIRST}"
+                remedy = f"if the server sends no parts of files, copy the file here, or {INDEX_FIRST}"
             raise InputError(
-                f"{self.name} can't be read behind frame {done} ({_reason(error)}); {remedy}"
+                f"{self.name} can't be read after frame {done} ({_reason(error)}); {remedy}"
             ) from None
 
 
 def damage_text(of: Any, remedy: str) -> str:
-    """Describe damage. ``of``: an `ImageDecoder` or a camera, which count it."""
+    """Return a line on damaged packets, with the remedy. ``of``: the `ImageDecoder` or `Camera` that counted
+    them."""
     return (
         f"damaged or lost packets: {of.damaged}; {of.left_out} images that need them are left out: {remedy}"
     )
 
 
 def times_text(times: FileTimes) -> str:
-    """Describe what was done to the times of a file; empty for nothing."""
+    """Return a line on the times of a file that were replaced or shifted; empty if none were."""
     found = []
     if times.mended:
         found.append(
-            f"{times.mended} images have no time or a wrong one, which was replaced by their neighbours'"
+            f"{times.mended} images have no time or a wrong one; a time between their neighbours' is used"
         )
     if times.restarts:
         found.append(
-            f"its times begin anew or step back {times.restarts} times, and are shifted from there on"
+            f"its times begin anew or step back at {times.restarts} places; the later times are shifted"
         )
-    return "; ".join(found) + "; to have even times, give --fps" if found else ""
+    return "; ".join(found) + "; if you need evenly spaced times, give --fps" if found else ""
 
 
 def _reason(error: Exception) -> str:
-    """Without the source's name, which may hold a password."""
+    """Return an error's text without the source's name, which may contain a password."""
     return str(getattr(error, "strerror", None) or type(error).__name__)

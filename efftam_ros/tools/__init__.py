@@ -1,1 +1,1 @@
-"""The commands of `efftam`, one module or package each."""
+"""The sub-commands of `efftam`. Each is a module or a package."""

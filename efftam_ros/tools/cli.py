@@ -1,9 +1,9 @@
-"""The command `efftam`: runs a sub-command and reports errors in one line.
+"""The command `efftam`: runs a sub-command, and reports each error in one line.
 
-Every command is a module: the first line of its docstring is the help text, ``add_arguments(parser)``
-declares its options and ``run(args) -> int`` executes it and returns the exit code; ``NEEDS`` may name
-modules of the extra [workshop] without which it does not start. Only the module of the
-command is imported, so that ``efftam --help`` is fast.
+Each sub-command is a module. The first line of its docstring is the help text. ``add_arguments(parser)``
+declares its options. ``run(args)`` executes it and returns the exit code. ``NEEDS``, if there is one, lists
+the Python modules of the extra [workshop] that it needs. Only the module of the chosen sub-command is
+imported, so that ``efftam --help`` is fast.
 
 Exit codes: 0 success; 1 a check failed; 2 bad input or environment, with one line on stderr; 130 interrupted
 (Ctrl-C, SIGTERM, SIGHUP); 141 broken pipe. A traceback is a bug.
@@ -40,9 +40,10 @@ COMMANDS = {
     "demo": "efftam_ros.tools.demo",
     "doctor": "efftam_ros.tools.doctor.command",
 }
-"""Commands and their modules."""
+"""The module of each sub-command of this package."""
 WORKSHOP = ("bag", "eval", "bench", "export", "build", "fetch")
-"""Commands of the package ``efftam_workshop``; its entry_points.txt has their modules, in group `GROUP`."""
+"""Sub-commands of the package ``efftam_workshop``. Its entry_points.txt lists their modules in the group
+`GROUP`."""
 GROUP = "efftam.commands"
 INSTALL_WORKSHOP = "pip install '.[workshop]' in a checkout of efftam_ros"
 
@@ -54,7 +55,7 @@ EXIT_BROKEN_PIPE = 141
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose errors are one line."""
+    """An ArgumentParser that reports an error in one line, without the usage text."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(EXIT_BAD_INPUT, f"{self.prog}: {one_line(message)} (see {self.prog} --help)\n")
@@ -62,8 +63,11 @@ class Parser(argparse.ArgumentParser):
 
 @dataclass(frozen=True)
 class Program:
-    """Runs sub-commands, each a module as described above. ``modules``: by command; ``optional``: commands
-    of the package ``efftam_workshop``, where it is installed."""
+    """A command with sub-commands.
+
+    ``name``, ``purpose``: for the help; ``modules``: the module of each sub-command, as described at the top
+    of this file; ``optional``: sub-commands of the package ``efftam_workshop``, which may not be installed.
+    """
 
     name: str
     purpose: str
@@ -71,7 +75,8 @@ class Program:
     optional: Sequence[str] = ()
 
     def main(self, argv: Sequence[str] | None = None) -> int:
-        """Run with these arguments (default: the process's) and return the exit code."""
+        """Run a sub-command and return the exit code. ``argv``: the arguments (default: those of the
+        process)."""
         closed = open_standard_files()
         try:
             with interruptible() as signals:
@@ -85,12 +90,13 @@ class Program:
         except OSError as error:
             is_closed = isinstance(error, BrokenPipeError)
             code = EXIT_BROKEN_PIPE if is_closed else self._say(f"standard output: {explain(error) or error}")
-            # Otherwise the interpreter would flush the buffer at exit and report the error again.
+            # Without this the interpreter would flush the buffer again at exit, and report the error a second
+            # time.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return code
 
     def _say(self, line: str, code: int = EXIT_BAD_INPUT) -> int:
-        with suppress(OSError):  # the terminal may be gone
+        with suppress(OSError):  # the terminal may be closed
             print(f"{self.name} {line}", file=sys.stderr)
         return code
 
@@ -99,8 +105,8 @@ class Program:
         return *self.modules, *self.optional
 
     def module_of(self, command: str) -> str:
-        """Return the module's name. Raises InputError for an optional command whose package is not
-        installed."""
+        """Return the name of the module that implements a sub-command. Raises InputError if its package is
+        not installed."""
         if command in self.modules:
             return self.modules[command]
         module = plugin_module("efftam_workshop", GROUP, command)
@@ -109,7 +115,7 @@ class Program:
         return module
 
     def help_line(self, command: str) -> str:
-        """Return the first docstring line of a command's module, read without importing it."""
+        """Return the first line of the docstring of a sub-command's module, without importing the module."""
         try:
             spec = find_spec(self.module_of(command))
         except InputError as error:
@@ -120,12 +126,15 @@ class Program:
         return (ast.get_docstring(ast.parse(source or "")) or "").partition("\n")[0]
 
     def _guarded(self, arguments: list[str], signals: SimpleNamespace) -> int:
-        """Run a command; expected errors become one line and an exit code."""
+        """Run a sub-command and return the exit code. Expected errors are reported in one line.
+
+        ``signals``: see `interruptible`. Raises BrokenPipeError, and every unexpected error.
+        """
         command = arguments[0] if arguments and arguments[0] in self.commands else ""
         try:
             code = self._run(command, arguments)
             return self._interrupted(command) if signals.pending else code
-        except SystemExit as stop:  # argparse ends this way after --help and after a wrong option
+        except SystemExit as stop:  # argparse raises this after --help and after a wrong option
             return stop.code if isinstance(stop.code, int) else EXIT_BAD_INPUT
         except BrokenPipeError:
             raise
@@ -134,16 +143,16 @@ class Program:
         except Exception as error:
             line = explain(error)
             if line is None:
-                if signals.pending:  # some libraries turn the interruption into an error of their own
+                if signals.pending:  # some libraries convert KeyboardInterrupt into an error of their own
                     return self._interrupted(command)
                 raise
             if command in self.optional and isinstance(error, ModuleNotFoundError):
-                line += f"; for all that the workshop may need: {INSTALL_WORKSHOP}"
+                line += f"; to install all packages of the workshop: {INSTALL_WORKSHOP}"
             return self._say(f"{command}: {line}")
 
     def _interrupted(self, command: str) -> int:
-        # An interruption of code that a library runs by exec() would end `python -m` by SIGINT, not by its
-        # exit code; the next exec() takes that back.
+        # If KeyboardInterrupt interrupted code that a library ran by exec(), Python would end `python -m` by
+        # SIGINT and ignore the exit code. Another exec() resets this.
         exec("")
         return self._say(f"{command}: interrupted", EXIT_INTERRUPTED)
 
@@ -156,8 +165,8 @@ class Program:
         args = described(f"{self.name} {command}", module).parse_args(arguments[1:])
         if missing := [name for name in getattr(module, "NEEDS", ()) if not find_spec(name)]:
             raise InputError(
-                f"it needs {', '.join(missing)}, not installed here; run: {INSTALL_WORKSHOP}, or for this"
-                f" command alone: pip install {' '.join(missing)}"
+                f"it needs {', '.join(missing)}, not installed here; run: {INSTALL_WORKSHOP}, or for"
+                f" this command alone: pip install {' '.join(missing)}"
             )
         return int(module.run(args))
 
@@ -178,14 +187,17 @@ class Program:
 
 
 def open_standard_files() -> list[str]:
-    """Open closed standard files on nothing; otherwise the next opened file would take their number, and a
-    library's output would be written into it. Returns their names."""
+    """Open /dev/null for each closed standard file (stdin, stdout, stderr), and return the names of these.
+
+    Otherwise the next file that is opened would get the number of a standard file, and a library's output
+    would be written into it.
+    """
     closed = []
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the smallest free number, this one
+            os.open(os.devnull, os.O_RDWR)  # gets the smallest free number, which is `number`
             closed.append(name)
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115
@@ -193,7 +205,10 @@ def open_standard_files() -> list[str]:
 
 
 def described(name: str, module: Any) -> Parser:
-    """Return the parser of a command's module."""
+    """Return the argument parser of a sub-command.
+
+    ``name``: the command as users type it; ``module``: the sub-command's module, whose docstring is the help.
+    """
     first, _, more = (module.__doc__ or "").strip().partition("\n")
     shown: Any = argparse.RawDescriptionHelpFormatter
     parser = Parser(prog=name, description=first, epilog=more.strip() or None, formatter_class=shown)
@@ -202,13 +217,14 @@ def described(name: str, module: Any) -> Parser:
 
 
 def explain(error: BaseException) -> str | None:
-    """Return one line for an error that the user can fix, None for a bug."""
+    """Return one line with the remedy for an error that the user can correct. None for any other error: it is
+    a bug."""
     if isinstance(error, InputError | BackendError):
         return one_line(error)
     if isinstance(error, ModuleNotFoundError) and (package := missing_package(error)):
         return f"the Python package {package.pip} is not installed; run: {package.install}"
     if isinstance(error, MemoryError) or "Insufficient memory" in str(error):
-        return "the memory is not enough; free some, raise its limit, or take smaller images"
+        return "the memory is not enough; free some, raise its limit, or use smaller images"
     if isinstance(error, OSError):
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             where = f" while writing {error.filename}" if error.filename else ""

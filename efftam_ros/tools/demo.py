@@ -1,8 +1,8 @@
-"""Track a clip that ships with the package, and compare with its true boxes.
+"""Track a clip that ships with the package, and compare the result with the true boxes.
 
-The clip is rendered: the camera follows a car, one that looks the same passes it, and a bridge hides it.
-Leaves overlay.mp4 and track.json, as `efftam track` writes them. With --live nothing is written: the clip is
-sent as a camera's stream to the ROS 2 nodes, and the target is selected on the page.
+The clip is rendered: a camera follows a car, another car that looks the same passes it, and a bridge hides
+the car. The command writes overlay.mp4 and track.json, like `efftam track`. With --live it writes nothing: it
+sends the clip as a camera's stream to the ROS 2 nodes, and you select the target on the page.
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ from efftam_ros.tools.demo_live import run_live
 
 OUT = Path("demo_output")
 CLIP = Path(__file__).resolve().parents[1] / "demo" / "clip"
-# The car that looks the same, once it is wholly in sight: frame, and box in px.
+# The second car, which looks like the target: the first frame that shows it completely, and its box there,
+# px.
 TWIN = 36, (216.0, 292.0, 62.0, 52.0)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--frames", type=int, metavar="N", help="at most so many frames (default: all)")
+    parser.add_argument("--frames", type=int, metavar="N", help="process at most N frames (default: all)")
     add_bundle_option(parser)
     parser.add_argument("--out", type=Path, default=OUT, metavar="FOLDER", help="default %(default)s")
     parser.add_argument(
-        "--twin", action="store_true", help="follow both cars, from where the second one is in sight"
+        "--twin", action="store_true", help="follow both cars, from the frame in which both are visible"
     )
     live = parser.add_argument_group("live (ROS 2)")
     live.add_argument(
         "--live",
         action="store_true",
-        help="the clip as a live camera, the nodes and the page, until Ctrl-C",
+        help="send the clip like a live camera, and run the nodes and the page until Ctrl-C",
     )
     live.add_argument(
         "--address",
@@ -82,7 +83,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _compared(frames: list[dict[str, Any]], boxes: NDArray[np.float64]) -> str:
-    """Return one line: the results in ``frames``, of track.json, against the true boxes [N, 4]."""
+    """Return one line that compares the tracked boxes with the true ones.
+
+    ``frames``: the list "frames" of track.json; ``boxes``: true x, y, w, h, px, [N, 4], NaN while the target
+    is hidden.
+    """
     truth = [Box(*row) if np.isfinite(row).all() else None for row in boxes[: len(frames)]]
     known = list(zip(frames, truth, strict=True))[1:]
     overlaps = [iou(Box(*one["box"]), box) if one["box"] else 0.0 for one, box in known if box is not None]

@@ -1,4 +1,4 @@
-"""The live demo: the clip as a camera's stream, the nodes, and the page, in one command."""
+"""The live demo: one command sends the clip as a camera's stream, and starts the ROS 2 nodes and the page."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from efftam_ros.tools.common.clip_sender import ClipSender
 from efftam_ros.tools.common.options import report
 from efftam_ros.tools.common.page import show_in_browser
 
-# Names of their own: a tracker that runs on this computer is not disturbed.
+# The nodes of the demo have this namespace, so that they do not disturb a tracker that runs on this computer.
 NAMESPACE = "/efftam_demo"
-END_S = 10.0
+END_S = 10.0  # a node that has not ended this long after SIGINT is killed, s
 RUN = "import sys; from {module} import main; sys.exit(main({name!r}, [{name!r}, *sys.argv[1:]]))"
 MODULES = {
     "efftam_camera": "efftam_ros.ros.main",
@@ -37,11 +37,12 @@ MODULES = {
 
 
 class Nodes:
-    """Processes of nodes, ended together. A context manager."""
+    """Starts nodes, each in a process, and ends all of them together. A context manager."""
 
     def __init__(self) -> None:
         self._running: dict[str, subprocess.Popen[str]] = {}
-        # The discovery of this computer alone, and room for whole images in shared memory.
+        # With this variable ROS discovers nodes on this computer only. The Fast DDS profile enlarges the
+        # shared memory of Fast DDS, so that whole images fit.
         self._environment = {"ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST", **os.environ}
         profile = package_file("config/fastdds_images.xml")
         if profile is not None:
@@ -52,12 +53,16 @@ class Nodes:
         return self
 
     def start(self, name: str, *parameters: str) -> IO[str]:
-        """Start a node with parameters NAME:=VALUE; returns its standard output."""
+        """Start a node and return its standard output.
+
+        ``name``: key of `MODULES`; ``parameters``: NAME:=VALUE each.
+        """
         command = [sys.executable, "-c", RUN.format(module=MODULES[name], name=name), "--ros-args"]
         command += ["-r", f"__ns:={NAMESPACE}", "--log-level", "warn"]
         for parameter in parameters:
             command += ["-p", parameter]
-        # A session of its own: Ctrl-C reaches this command, which ends the nodes in order.
+        # With a session of its own the node does not receive Ctrl-C. This command receives it and ends all
+        # nodes.
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, text=True, env=self._environment, start_new_session=True
         )
@@ -66,7 +71,7 @@ class Nodes:
         return process.stdout
 
     def watch(self) -> NoReturn:
-        """Return never; raises InputError when a node has ended by itself."""
+        """Wait for ever. Raises InputError as soon as a node has ended by itself."""
         while True:
             for name, process in self._running.items():
                 if process.poll() is not None:
@@ -89,13 +94,13 @@ class Nodes:
 
 
 def run_live(clip: Path, box: Box, address: str, port: int) -> NoReturn:
-    """Run until Ctrl-C, which raises KeyboardInterrupt.
+    """Run the live demo until Ctrl-C, which raises KeyboardInterrupt.
 
     Args:
         clip: Folder with video.mp4.
-        box: The target in the clip's first frame, px; the page proposes what is at its middle.
-        address: Address that the page is served on.
-        port: Port of the page; 0: a free one.
+        box: The target in the clip's first frame, px. The page proposes the object at the centre of this box.
+        address: IP address that the page's server listens on.
+        port: Port of the page; 0: any free port.
 
     Raises:
         InputError: ROS 2 or the page is not installed, or a node ends by itself.
@@ -127,7 +132,11 @@ def _check_packages(clip: Path) -> None:
 
 
 def _announce(output: IO[str], health: _Health, point: str) -> None:
-    """Pass on what the page's node prints, with the point that the page proposes at first."""
+    """Print the output of the page's node, and explain the demo when the page can be opened.
+
+    ``output``: the node's standard output; ``point``: see `_point`, added to the page's address that is
+    printed; ``health``: gets its ``url`` from that address.
+    """
     first = ""
     for line in output:
         found = re.search(r"https?://\S+", line)
@@ -139,27 +148,29 @@ def _announce(output: IO[str], health: _Health, point: str) -> None:
             break
         print(line, end="", file=sys.stderr, flush=True)
     if not first:
-        return  # the node has ended, which is reported
+        return  # the node has ended, which `Nodes.watch` reports
     print(line, end="", file=sys.stderr, flush=True)
     threading.Thread(target=_pass_on, args=(output,), daemon=True).start()
     shown = " in the browser" if show_in_browser(first) else ""
     report(
-        f"demo: the page opens{shown} with a car in a dashed box: press Follow. Then the car drives off, one"
-        " that looks the same passes it, and a bridge hides it. Ctrl-C ends everything."
+        f"demo: the page opens{shown} with a car in a dashed box: press Follow. Then the car drives off,"
+        " another car that looks the same passes it, and a bridge hides the car. Ctrl-C ends everything."
     )
 
 
 def _pass_on(output: IO[str]) -> None:
+    """Print all further lines of a node's standard output to stderr."""
     for line in output:
         print(line, end="", file=sys.stderr, flush=True)
 
 
 class _Health:
-    """The page's server's status of the chain. ``url``: "" until it is known."""
+    """Reads the status (/health) that the server of the page offers. ``url``: its address, "" until known."""
 
     url = ""
 
     def get(self, name: str) -> bool:
+        """Return one value of the status, converted to bool; False if the server does not answer."""
         if not self.url:
             return False
         try:
@@ -170,7 +181,11 @@ class _Health:
 
 
 def _point(clip: Path, box: Box) -> str:
-    """Return the part of the page's address that names a point, as shares of the image."""
+    """Return the parameter of the page's address that makes the page propose the object at the centre of
+    ``box``.
+
+    The point is given as shares of the image's width and height.
+    """
     source = open_source(clip / "video.mp4")
     return f"point={box.cx / source.width:.3f},{box.cy / source.height:.3f}"
 

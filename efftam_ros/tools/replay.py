@@ -1,8 +1,9 @@
-"""Track in a recorded bag: every image in order, results to a new bag.
+"""Track in a recorded bag: process every image in order, and write the results to a new bag.
 
-The target is selected on the first image with --box or --point, or by the TargetSelection messages in the
-bag: each applies to the image with its stamp (0: the newest image when it was recorded), CLEAR to all images
-after it. Results have the headers of their images; replaying twice gives byte-identical messages.
+Select the target on the first image with --box or --point. Without these options the TargetSelection messages
+in the bag select it. Each selection applies to the image with the same stamp; with the stamp 0 it applies to
+the newest image at that time. CLEAR applies to all later images. Each result has the header of its image.
+Replaying a bag twice gives byte-identical messages.
 """
 
 from __future__ import annotations
@@ -79,8 +80,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     files.add_argument(
         "--rectified",
         action="store_true",
-        help="images are rectified: use P, not K and D"
-        " (default: where the topic's name shows it, as image_rect)",
+        help="the images are rectified: use P of camera_info, not K and D"
+        " (default: only if the topic's name shows it, such as image_rect)",
     )
     files.add_argument("--namespace", default="", metavar="NS", help="namespace of the result topics")
     add_rerun_argument(files)
@@ -101,7 +102,8 @@ def run(args: argparse.Namespace) -> int:
         if not drawn and not selections:
             raise InputError(f"no target: {args.bag} holds no {bags.SELECTION_TYPE}; give --box X,Y,W,H")
         is_one = all(selection.message.target_id == STEERED for selection in selections)
-        # Each target costs memory; how many a recorded selection asks for is known only as it comes.
+        # Each target needs memory. Recorded selections that name targets by id, or the next free id, may need
+        # up to MAX_TARGETS.
         wanted = len(by_target(args.box, args.point)) if drawn else 1 if is_one else MAX_TARGETS
         pipeline = open_pipeline(options.pipeline_config(args, min(wanted, MAX_TARGETS)))
         stack.callback(pipeline.close)
@@ -130,7 +132,7 @@ def run(args: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class RecordedSelection:
-    """A TargetSelection message and its recording time, ns."""
+    """A TargetSelection message from the bag. ``recorded_ns``: when it was recorded, ns."""
 
     recorded_ns: int
     message: Any
@@ -146,8 +148,15 @@ class RecordedSelection:
 
 @dataclass(frozen=True)
 class RecordedImage:
-    """An image's header with its recording time, that of the next image (ns; None for the last), and the
-    camera model. ``read`` decodes it: once, in recorded order. Raises InputError."""
+    """An image from the bag, not decoded yet.
+
+    Attributes:
+        header: The image's std_msgs/Header.
+        read: Decodes the image. Must be called once for each image, in recorded order. Raises InputError.
+        recorded_ns: When the image was recorded, ns.
+        next_ns: When the next image was recorded, ns; None for the last image.
+        camera: Camera model from the latest camera_info before the image; None if there is none.
+    """
 
     header: Any
     read: Callable[[], Image]
@@ -157,14 +166,18 @@ class RecordedImage:
 
 
 def read_selections(reader: Reader, store: Typestore) -> list[RecordedSelection]:
-    """Read every TargetSelection of the bag, in recorded order."""
+    """Read all TargetSelection messages of the bag, in recorded order."""
     return [RecordedSelection(*found) for found in bags.messages_of_type(reader, store, bags.SELECTION_TYPE)]
 
 
 def read_images(
     reader: Reader, store: Typestore, images: Connection, rectified: bool, levels: Levels
 ) -> Iterator[RecordedImage]:
-    """Yield the images in recorded order, each with the latest camera_info before it."""
+    """Yield the images of a topic in recorded order, each with the camera model of the latest camera_info.
+
+    ``images``: the topic's connection; ``rectified``: whether the images are rectified, whatever the topic's
+    name; ``levels``: reduces 16-bit pixels.
+    """
     info = bags.camera_info_topic(reader, images.topic)
     camera: CameraModel | None = None
     refused = ""
@@ -196,7 +209,8 @@ def read_images(
                     noted.add(note)
                     _warn(note)
             except InputError as error:
-                if str(error) != refused:  # it comes with every image
+                # Usually each camera_info has the same fault. It is reported once.
+                if str(error) != refused:
                     _warn(f"{info.topic}: {error}")
                 camera, refused = None, str(error)
             continue
@@ -208,7 +222,10 @@ def read_images(
 
 
 class ResultWriter:
-    """Writes the result topics of a new bag: bbox, velocity and, ``with_masks``, mask."""
+    """Writes the result topics of a new bag: bbox and velocity, and mask if ``with_masks`` is True.
+
+    ``namespace``: prefix of the topics' names.
+    """
 
     def __init__(self, writer: Writer, store: Typestore, namespace: str, with_masks: bool) -> None:
         self._writer, self._store, self.with_masks = writer, store, with_masks
@@ -220,7 +237,11 @@ class ResultWriter:
         }
 
     def write(self, name: str, recorded_ns: int, fields: dict[str, Any]) -> None:
-        """Write a message with these fields to topic ``name``."""
+        """Write a message.
+
+        ``name``: the topic's name without namespace; ``recorded_ns``: recording time, ns; ``fields``: all
+        fields of the message, by name.
+        """
         connection = self._topics[name]
         message = self._store.types[connection.msgtype](**fields)
         self._writer.write(connection, recorded_ns, self._store.serialize_cdr(message, connection.msgtype))
@@ -228,14 +249,18 @@ class ResultWriter:
 
 @dataclass(frozen=True)
 class Selected:
-    """A target's current selection: its number and recording time, ns."""
+    """The current selection of a target.
+
+    ``number``: counts the selections from 1, 0 for none; ``recorded_ns``: when the selection was recorded,
+    ns; -1 for a selection on the command line.
+    """
 
     number: int = 0
     recorded_ns: int = -1
 
 
 class Replay:
-    """Runs the tracker over recorded images and applies the selections."""
+    """Runs the tracker over recorded images, applies the selections, and writes the results."""
 
     def __init__(
         self,
@@ -245,25 +270,35 @@ class Replay:
         first: Callable[[int, int], dict[int, Prompt]] | None,
         recording: ViewerRecording | None,
     ) -> None:
-        """``first``: of an image's width and height, the prompts to start with on the first usable image; it
-        may raise InputError."""
+        """Prepare a run.
+
+        Args:
+            targets: The targets, none of them selected yet.
+            results: Writes the result topics.
+            selections: The recorded selections, in recorded order.
+            first: Returns the prompts for the first usable image by target id, from the image's width and
+                height, px. It may raise InputError. None if only the recorded selections are applied.
+            recording: Recording for the Rerun viewer, or None.
+        """
         self._targets, self._results, self._first, self._recording = targets, results, first, recording
         self._waiting = list(selections)
         self._stamps = StampGuard()
         self._selected: dict[int, Selected] = defaultdict(Selected)
         self.tracked = self.unused = self._applied = self._refused = 0
         self._reported: set[str] = set()
-        self._skipped: dict[str, tuple[str, int]] = {}  # first and count of refusals that differ in numbers
+        # Refused images by kind of reason (the reason without numbers): the first reason, and the number of
+        # images.
+        self._skipped: dict[str, tuple[str, int]] = {}
         self._states: Counter[str] = Counter()
 
     def process(self, recorded: RecordedImage) -> None:
-        """Process an image: apply its selections, step the trackers, write the results."""
+        """Process the next image: apply the selections for it, track the targets, and write the results."""
         header = recorded.header
         stamp = stamp_ns(header.stamp)
         self._clear_before(recorded.recorded_ns)
         selections = self._selections_for(stamp, recorded)
         try:
-            image = recorded.read()  # in any case: the next images of a video need it
+            image = recorded.read()  # before all other checks: the next images of a video depend on this one
             self._stamps.check(stamp, recorded.recorded_ns)
         except InputError as error:
             for selection in selections:
@@ -286,10 +321,10 @@ class Replay:
             self._recording.write(to_bgr(image), answers)
 
     def _follow(self, frame: Frame, selections: list[RecordedSelection]) -> Answers:
-        """Return the answer of each target in order of id."""
+        """Process a frame with the selections for it, and return the answer of each target, ordered by id."""
         size, found = (frame.image.width, frame.image.height), Answers()
         masked = self._results.with_masks or self._recording is not None
-        if self._first is not None:  # given on the command line: an error ends the command
+        if self._first is not None:  # prompts from the command line: if one is invalid, the command ends
             prompts, self._first = self._first(*size), None
             found, _ = follow(self._targets, frame, prompts, masked)
             self._selected.update({one: Selected(number) for number, one in enumerate(found, start=1)})
@@ -311,15 +346,19 @@ class Replay:
         return dict(sorted(found.items()))
 
     def _skip(self, stamp: int, reason: str) -> None:
+        """Count an image that can't be used, and report the first image of each kind of reason."""
         self.unused += 1
-        kind = re.sub(r"\d+", "", reason)  # the same refusal, whatever its stamps and sizes
+        kind = re.sub(r"\d+", "", reason)  # reasons that differ only in numbers are one kind
         first, count = self._skipped.get(kind, (reason, 0))
         self._skipped[kind] = first, count + 1
         if not count:
             _warn(f"image of {stamp * 1e-9:.3f} s not used: {reason}")
 
     def _clear_before(self, recorded_ns: int) -> None:
-        """Apply the CLEAR messages recorded before this image that are newer than the target's selection."""
+        """Apply the CLEAR messages that were recorded before ``recorded_ns``, ns.
+
+        A CLEAR that is older than the current selection of its target has no effect.
+        """
         for selection in [s for s in self._waiting if s.recorded_ns < recorded_ns and _is_clear(s)]:
             self._waiting.remove(selection)
             ids, asked = self._targets.ids, selection.message.target_id
@@ -329,21 +368,28 @@ class Replay:
             self._applied += 1
 
     def _named(self, asked: int) -> int:
-        """Return the id that a selection or CLEAR means: with `STEERED` the steered or only target's."""
+        """Return the target id that a selection or CLEAR applies to.
+
+        ``asked``: the message's target id. `STEERED` means the steered target, or the only target.
+        """
         ids, steered = self._targets.ids, self._targets.steered
         if asked != STEERED or (steered is None and len(ids) != 1):
             return asked
         return ids[0] if steered is None else steered
 
     def _selections_for(self, stamp: int, image: RecordedImage) -> list[RecordedSelection]:
-        """Return the newest selection of each target for this image; older and outdated ones are dropped."""
+        """Return the newest selection of each target for this image, and report older ones as refused.
+
+        ``stamp``: the image's stamp, ns.
+        """
         named = [s for s in self._waiting if not _is_clear(s) and _names(s, stamp, image)]
         fresh: dict[Any, RecordedSelection] = {}
         for number, selection in enumerate(named):
             self._waiting.remove(selection)
             target_id = self._named(selection.message.target_id)
             if selection.recorded_ns > self._selected[target_id].recorded_ns:
-                # Each selection of the next free id is of a target of its own.
+                # Each selection with the id `NEXT_FREE` adds another target, so it replaces no other
+                # selection.
                 fresh[(target_id, number) if target_id == NEXT_FREE else target_id] = selection
         for selection in named:
             if not any(selection is one for one in fresh.values()):
@@ -367,7 +413,7 @@ class Replay:
         fields = velocity_fields(track, about, bearing=bearing, predicted_bearing=bearing)
         self._results.write("velocity", when, fields)
         if self._results.with_masks and is_steered:
-            # As in the node: a mask with every message, empty if the target is not visible.
+            # Like the node, write a mask for every image. The mask is empty if the target is not visible.
             width, height = track.image_size
             pixels = np.zeros((height, width), np.uint8) if mask is None else np.ascontiguousarray(mask)
             self._results.write(
@@ -391,13 +437,13 @@ class Replay:
         _warn(f"{selection} refused: {reason}")
 
     def finish(self) -> None:
-        """Report the selections that no image matched, and how many images were refused for one reason."""
+        """Report how many images were refused for each reason, and the selections that matched no image."""
         for reason, count in self._skipped.values():
             if count > 1:
-                _warn(f"{count - 1} more images not used, as the first: {reason}")
+                _warn(f"{count - 1} more images not used, for the same reason as the first one: {reason}")
         for selection in self._waiting:
             if _is_clear(selection):
-                self._applied += 1  # recorded after the last image
+                self._applied += 1  # a CLEAR that was recorded after the last image
             else:
                 self._refuse(selection, "the bag has no such image")
 
@@ -414,10 +460,11 @@ def _is_clear(selection: RecordedSelection) -> bool:
     try:
         return check_selection(selection.message) is Kind.CLEAR
     except InputError:
-        return False  # reported with its image
+        return False  # an invalid selection is reported when its image is processed
 
 
 def _names(selection: RecordedSelection, stamp: int, image: RecordedImage) -> bool:
+    """Return whether a selection applies to an image. ``stamp``: the image's stamp, ns."""
     if selection.stamp_ns:
         return selection.stamp_ns == stamp
     newest_then = image.next_ns is None or selection.recorded_ns < image.next_ns

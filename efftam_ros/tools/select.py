@@ -1,7 +1,7 @@
 """Select the target of a running tracker, or clear it.
 
-Needs ROS 2 in the environment, as the node does, and prints the node's response. Exit code 0: accepted; 1:
-the node refused; 2: no node was found.
+The command needs ROS 2 in the environment, like the node. It prints the node's response. The exit code is 0
+if the node accepted the selection, 1 if it refused, and 2 if no node was found or an option is wrong.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from efftam_ros.messages.reports import Selection
 from efftam_ros.tools.common.prompts import add_target_arguments, read_box, read_points
 
 CLIENT = "efftam_ros.ros.select_client"
-# As ROS 2 takes names: no part is empty or begins with a digit.
+# The names that ROS 2 accepts: no part of a name is empty or begins with a digit.
 NAME = r"[A-Za-z_]\w*"
 NAMESPACE = rf"({NAME}(/{NAME})*)?"
 MAX_SECONDS = 2**31 - 1
-"""Largest number of seconds in a stamp."""
+"""Largest number of seconds that a builtin_interfaces/Time message can hold."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         )
     selection, mask = read_selection(args)
     try:
-        client = importlib.import_module(CLIENT)  # loads ROS
+        client = importlib.import_module(CLIENT)  # this import loads ROS 2
     except ImportError as error:
         raise InputError(
             f"ROS 2 or the built messages are not in this environment ({error}); source .venv/setup.bash, or"
@@ -70,8 +70,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def read_selection(args: argparse.Namespace) -> tuple[Selection | None, NDArray[np.uint8] | None]:
-    """Return the selection, None to clear, and the mask, where one is given in place of box or points. Raises
-    InputError: not one target, bad numbers, unreadable mask."""
+    """Return the selection that the options describe (None: clear the target), and the mask of the selection
+    or None.
+
+    The mask is uint8 [H, W]. Raises InputError: none or several of the options, invalid numbers, an
+    unreadable mask.
+    """
     given = [f"--{name}" for name in ("box", "point", "mask", "clear") if getattr(args, name)]
     if len(given) != 1:
         got = " and ".join(given) or "nothing"

@@ -1,7 +1,8 @@
 """Track one or several targets in a video, a folder of images, a camera or a stream.
 
-Writes an overlay video and a JSON file of boxes, and prints the time per frame and the states. Without a
-target on a terminal, or with --page, it serves a page: draw the target on the first frame, then watch.
+The command writes an overlay video and a JSON file with the boxes, and prints the time per frame and the
+states. With --page, or on a terminal if no target is given, it serves a page: draw the target there on the
+first frame, then watch.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from efftam_ros.tools.common.recordings import add_rerun_argument, open_recordin
 from efftam_ros.tools.common.terminal import progress_bar
 from efftam_ros.tools.common.video import VideoWriter
 
-# A target was lost before it was ever tracked.
+# Exit code if a target was lost before it was ever in the state TRACKING.
 EXIT_LOST = 1
 NOT_KEPT = "no file was written: --json FILE keeps the boxes, --out FILE.mp4 the pictures"
 
@@ -118,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
             run_.follow(args)
     finally:
         pipeline.close()
-        # Results so far are written also when the video ends with an error or on Ctrl-C, as a stream does.
+        # Write the results even after an error or Ctrl-C. A live stream is always ended in one of these ways.
         if run_.tracks:
             if args.json is not None:
                 _write_json(args.json, run_.report(args.backend, args.json))
@@ -131,7 +132,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _Run:
-    """One pass over a video: tracks and times. Without ``prompts`` the target is drawn on the page."""
+    """Tracks the targets through one video, and collects the tracks and times.
+
+    ``prompts``: the selections on the first frame by target id; if empty, the target is drawn on the page.
+    ``positions``: computes positions on the ground, or None.
+    """
 
     def __init__(
         self,
@@ -143,15 +148,20 @@ class _Run:
     ) -> None:
         self._source, self._pipeline, self._targets, self._prompts = source, pipeline, targets, prompts
         self._positions = positions
-        self._places: list[
-            dict[int, dict[str, Any]]
-        ] = []  # of each image's targets, where they are asked for
+        # For each image the positions on the ground by target id; empty without `positions`.
+        self._places: list[dict[int, dict[str, Any]]] = []
+        # Index of each frame, and its tracks by target id.
         self.tracks: list[tuple[int, dict[int, Track]]] = []
-        self.is_complete = False  # all frames that were asked for, and none was left out
-        self._spent: dict[str, float] = defaultdict(float)
-        self._causes: dict[int, LossCause] = {}  # of a selection that is lost at once
+        self.is_complete = False  # whether all frames that the options name were processed
+        self._spent: dict[str, float] = defaultdict(float)  # total time of each stage, s
+        self._causes: dict[int, LossCause] = {}  # probable cause by target id, if the target is lost at once
 
     def follow(self, args: argparse.Namespace, page: DrawingPage | None = None) -> None:
+        """Track through the video, and write the overlay video and the recording that ``args`` name.
+
+        ``page``: shows the images, and lets a person draw the target if there are no prompts. Raises
+        InputError: no usable frame, an image that can't be read, or another image size.
+        """
         source, start, most = self._source, args.start, args.frames
         size = source.width, source.height
         left = None if source.count is None else max(0, source.count - start)
@@ -181,7 +191,8 @@ class _Run:
                             args.out, source.width, source.height, source.fps, pixel_ratio=source.pixel_ratio
                         )
                     )
-                    # The page may still be encoding this image.
+                    # With a page the overlay is drawn into a copy, because the page may still encode this
+                    # image.
                     shown = frame.bgr if frame.bgr.flags.writeable and page is None else frame.bgr.copy()
                     for target_id, (track, mask) in reversed(answers.items()):
                         shown_id = target_id if len(answers) > 1 else None
@@ -197,16 +208,18 @@ class _Run:
             )
 
     def _progress(self, frame: VideoFrame) -> VideoProgress | None:
-        """Return None where there is no end, as for a camera: its pictures have an age instead."""
+        """Return the position of a frame in the video; None for a source without an end, such as a camera."""
         count = self._source.count
         return None if count is None else VideoProgress(frame.index, count, frame.stamp_ns / NS)
 
     def _step(self, frame: VideoFrame, masked: bool) -> Answers:
+        """Process a frame, store its results, and return the answers. ``masked``: whether the answers have
+        masks."""
         began, prompts = time.perf_counter(), {} if self.tracks else self._prompts
         image = Image.from_array(frame.bgr)
         answers, masks_s = follow(self._targets, Frame(image, frame.stamp_ns), prompts, masked)
         self._targets.remember()
-        # Masks are for what is written, and no part of a frame's time.
+        # The time for masks is subtracted, because masks are only needed for the output files.
         self._spent["frame"] += time.perf_counter() - began - masks_s
         for track, _ in answers.values():
             for stage, seconds in track.stage_seconds.items():
@@ -215,7 +228,7 @@ class _Run:
             options.report(f"{self._source.name}: {few}")
         for target_id in prompts:
             track, _ = answers[target_id]
-            if track.reason:  # the selection is weak
+            if track.reason:  # on the first frame a reason means that the selection is doubtful
                 options.report(f"{self._source.name}: target {target_id}: {track.reason}")
         self._causes |= {target_id: cause_of(frame.bgr, prompt) for target_id, prompt in prompts.items()}
         tracks = {target_id: track for target_id, (track, _) in answers.items()}
@@ -224,8 +237,8 @@ class _Run:
         return answers
 
     def hints(self) -> list[str]:
-        """Return a line for each target that was lost before it was ever tracked: how soon, and what to draw
-        instead."""
+        """Return a line for each target that was lost before it was ever tracked: after how many seconds, and
+        what to draw instead."""
         lines = []
         for target_id, cause in self._causes.items():
             seconds = lost_after_s([tracks[target_id] for _, tracks in self.tracks if target_id in tracks])
@@ -237,12 +250,15 @@ class _Run:
         return lines
 
     def report(self, backend: str, file: Path) -> dict[str, Any]:
-        """Return the report that --json writes to ``file``, with the video's path from there, so that both
-        can be moved together."""
+        """Return the content of the JSON file. ``backend``: the back end's name; ``file``: path of the JSON
+        file.
+
+        The video's path is relative to ``file``, so that both files can be moved together.
+        """
         source = self._source
         video = source.name
         if source.path.exists() and str(file) != "-":
-            with suppress(FileNotFoundError):  # the working folder may have been removed meanwhile
+            with suppress(FileNotFoundError):  # the working folder may have been removed since the start
                 video = os.path.relpath(video, file.parent.resolve())
         return {
             "video": video,
@@ -259,8 +275,11 @@ class _Run:
         }
 
     def summary(self) -> str:
-        """Return one line: number of frames, time per stage, states. A stage that few frames have, as the
-        search, counts for all."""
+        """Return one line: number of frames, mean times, and how often each state occurred.
+
+        The mean time of each stage is over all frames, even for a stage that runs only on some, such as the
+        search.
+        """
         mean_ms = {name: 1e3 * seconds / len(self.tracks) for name, seconds in self._spent.items()}
         whole = mean_ms.pop("frame")
         stages = ", ".join(f"{name} {ms:.1f}" for name, ms in mean_ms.items())
@@ -270,17 +289,19 @@ class _Run:
 
 
 def _name(video: Path) -> str:
-    """Return a video's name for the viewer; in data sets the folder names it."""
+    """Return a video's name for the viewer, with its folder, which in many data sets names the sequence."""
     return "/".join(video.resolve().parts[-2:])
 
 
 def frame_record(
     index: int, tracks: Mapping[int, Track], places: Mapping[int, dict[str, Any]] | None = None
 ) -> dict[str, Any]:
-    """Return one frame of the JSON; unknown numbers are null. ``tracks``: by id; the frame's own fields are
-    those of the first. ``places``: positions on the ground, by id, where they are asked for.
+    """Return the JSON object of one frame. Unknown numbers are null.
 
-    ``stamp_ns`` is text, because programs that read numbers as floats would lose digits.
+    ``index``: the frame's index; ``tracks``: by target id, that of the steered target first; ``places``:
+    positions on the ground by target id, or None. The frame also has all fields of the first track itself.
+
+    The field ``stamp_ns`` is text, because programs that read numbers as floats would lose digits.
     """
     first = next(iter(tracks.values()))
     return {

@@ -1,7 +1,7 @@
 """Compare a back end with the CPU, frame by frame as in flight, and stage by stage.
 
-Exit code 1 when a deviation exceeds its limit. The node runs a short form when it is configured (parameter
-verify).
+The exit code is 1 if a deviation exceeds its limit. The node runs a shorter comparison when it is configured
+(see its parameter verify).
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from efftam_ros.tools.common.options import (
 from efftam_ros.tools.common.terminal import print_table
 
 LANES = (1, 2)
-"""One target and several run differently: the image that waits is encoded ahead, or features are shared."""
+"""Numbers of targets that are compared, because one and several targets run differently. With one target the
+next image is encoded ahead; several targets share the features of an image."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,12 +80,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def worst_by_stage(agreements: Iterable[Agreement]) -> list[Deviation]:
-    """Return the largest deviation of each stage's outputs, in order of the stages."""
+    """Return the largest deviation of each output of each stage, in the order of the stages."""
     worst: dict[tuple[str, str], Deviation] = {}
     for agreement in agreements:
         for found in (*agreement.stages, *agreement.flown):
             key = found.stage, found.output
-            # Not above the other: a deviation that is no number is the worst.
+            # `not <=` instead of `>`, so that a NaN replaces any number.
             if key not in worst or not found.value <= worst[key].value:
                 worst[key] = found
     return list(worst.values())

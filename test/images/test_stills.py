@@ -291,7 +291,7 @@ def test_what_systems_leave_in_a_folder_is_passed_over_and_told(tmp_path: Path):
     images, said, is_whole = read(tmp_path)
     assert [is_like(image, i) for i, image in enumerate(images)] == [True] * 3
     assert is_whole
-    assert "4 files are passed over" in said
+    assert "4 files are skipped" in said
 
 
 @pytest.mark.parametrize("form", ["bayer_rggb8; png compressed ", "bayer_rggb8; jpeg compressed "])

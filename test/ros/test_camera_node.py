@@ -227,7 +227,7 @@ def test_of_a_live_stream_node_and_efftam_track_have_the_senders_times(heard, ca
     assert np.median(periods) > 0.9
     assert any("arrival" in one for one in times()) is (case != "groups")
     for text in ("\n".join(lines), output):
-        assert text.count("do not go with their arrival") == (case == "another rate")
+        assert text.count("do not run at the rate of the arrivals") == (case == "another rate")
         assert "secret" not in text
     assert all("secret" not in str(status) for status in peer.diagnostics)
 

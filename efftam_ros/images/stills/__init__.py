@@ -1,1 +1,1 @@
-"""Still pictures: what their files hold, folders of them, files of several."""
+"""Reads still pictures: single files, folders of files, and files that hold several pictures."""

@@ -1,4 +1,4 @@
-"""The orientation that a picture's metadata ask for. It is not applied: boxes are in px of what is stored."""
+"""Reads the EXIF orientation of pictures. It is only reported: boxes are in px of the image as stored."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from efftam_ros.images.stills.jpeg import SCAN, START, segments
 AS_STORED = 1
 ORIENTATION_TAG = 0x0112
 APP1, EXIF = 0xE1, b"Exif\0\0"
-# Cameras write it before the pixels.
+# Bytes of a JPEG in which the EXIF data are searched for. Cameras write them before the pixels.
 MAX_BYTES = 1 << 18
 
 
 def orientation_of(data: Any) -> int:
-    """Return the EXIF orientation of a JPEG, PNG, WebP or TIFF, 1 to 8; 1 where there is none."""
+    """Return the EXIF orientation of a JPEG, PNG, WebP or TIFF, 1 to 8; 1 (as stored) if there is none.
+
+    ``data``: the file's bytes, or its beginning.
+    """
     view = memoryview(data).cast("B")
     head = bytes(view[:16])
     try:
@@ -28,17 +31,17 @@ def orientation_of(data: Any) -> int:
         if head[:4] in (b"II*\0", b"MM\0*"):
             return _of_tiff(view)
     except (struct.error, IndexError):
-        pass  # cut off, or damaged: the decoder reports it
+        pass  # the file is truncated or damaged, which the decoder reports
     return AS_STORED
 
 
 def exif_note(orientation: int) -> str:
-    """Return the note that the orientation is not applied; empty for `AS_STORED`."""
+    """Return a line that an EXIF orientation (1 to 8) is not applied; empty for `AS_STORED`."""
     if orientation == AS_STORED:
         return ""
     return (
-        f"EXIF orientation {orientation} is not applied: boxes are in px of the image as stored; to have it"
-        " turned, turn the pixels themselves"
+        f"EXIF orientation {orientation} is not applied: boxes are in px of the image as stored; if you need"
+        " the image rotated, store its pixels rotated"
     )
 
 
@@ -52,8 +55,11 @@ def _of_jpeg(data: bytes) -> int:
 
 
 def _of_chunks(data: memoryview, at: int, order: str, wanted: bytes) -> int:
-    """Return the EXIF data of the chunk ``wanted`` in a PNG (length, then kind) or WebP (kind, then
-    length)."""
+    """Return the orientation in the EXIF chunk of a PNG or WebP, 1 to 8; 1 if there is no such chunk.
+
+    ``at``: offset of the first chunk; ``order``: ">" for PNG, whose chunks begin with length and kind, "<"
+    for WebP, whose chunks begin with kind and length; ``wanted``: kind of the EXIF chunk.
+    """
     while at + 8 <= len(data):
         is_png = order == ">"
         (size,) = struct.unpack_from(f"{order}I", data, at + (0 if is_png else 4))

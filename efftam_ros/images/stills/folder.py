@@ -1,4 +1,4 @@
-"""Still pictures as a video: a folder of images, or one file that holds one or several pictures."""
+"""Reads still pictures as a video: a folder of images, or one file with one or several pictures."""
 
 from __future__ import annotations
 
@@ -24,22 +24,27 @@ from efftam_ros.images.stills.pages import follows_another, pages_of
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".gif", ".ppm", ".pgm")
 FOLDER_FPS = 30.0
-# What macOS stores beside a file, under its name and with its suffix; and other files that systems leave.
+# Names of files in a folder of images that are no images. SIDE_FILE: metadata that macOS stores for each
+# image. LEFT_FILES: files that file managers make.
 SIDE_FILE, LEFT_FILES = "._*", ("Thumbs.db", "desktop.ini", ".DS_Store")
 FLAGS = cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIENTATION
-# What undoes each orientation of a TIFF, which OpenCV applies in any case.
+# For each orientation of a TIFF, the rotation that reverses it. OpenCV always applies the orientation.
 _TURNS = {3: cv2.ROTATE_180, 6: cv2.ROTATE_90_COUNTERCLOCKWISE, 8: cv2.ROTATE_90_CLOCKWISE}
 
 
 class StillPictures:
-    """A `VideoSource` of still pictures, ``fps`` apart, all of one size: those of a folder in natural order
-    (2 before 10), or of one file. A file may hold several, one after another.
+    """A `VideoSource` of still pictures, which must all have one size.
 
-    Animated WebP has times of its own, which ``fps`` replaces; None: these, or 30 images per second.
+    The pictures are those of a folder, in natural order (2 before 10), or those of one file. Each file may
+    hold several pictures.
+
+    ``fps``: images per second. With None, an animated WebP has its own times, and all else 30 images per
+    second. ``levels``: range of 16-bit images, see `fixed_range`. ``report`` is called with a line when the
+    EXIF orientation changes.
     """
 
     pixel_ratio = Fraction(1)
-    is_whole = True  # an image that can't be read is an error
+    is_whole = True  # an image that can't be read is an error, so no image is left out
 
     def __init__(
         self, path: Path, fps: float | None = None, levels: str = AUTO, report: Report = no_report
@@ -64,10 +69,11 @@ class StillPictures:
     def note(self) -> str:
         notes = [exif_note(self._orientation)]
         if self._is_folder and (others := side_files(self.path)):
-            notes.append(f"{len(others)} files are passed over, as they are no images: {others[0].name} ...")
+            notes.append(f"{len(others)} files are skipped, because they are no images: {others[0].name} ...")
         if not self._is_folder and not self._is_given and self._pages and self._stamps_ns is None:
             notes.append(
-                f"has no time stamps: taken as {self.fps:g} images per second; give --fps if it has others"
+                f"has no time stamps: {self.fps:g} images per second are assumed; if that is wrong, give"
+                " --fps"
             )
         return "; ".join(filter(None, notes))
 
@@ -101,7 +107,10 @@ class StillPictures:
             yield levels.reduced(_checked(picture, file), stamp_ns)
 
     def _own_stamps(self) -> list[int] | None:
-        """Return the times of a single file that contains how long each of its pictures is shown."""
+        """Return the stamps of the pictures, ns, if the source is one file that contains their durations.
+
+        None for all other sources. Also sets `fps` to the average rate.
+        """
         pages = None if self._is_folder else self._pages.get(self.path)
         durations_ns = None if pages is None else pages.durations_ns
         if durations_ns is None or min(durations_ns) <= 0:
@@ -110,7 +119,7 @@ class StillPictures:
         return list(accumulate(durations_ns, initial=0))
 
     def _check_orientation(self, file: Path) -> None:
-        """Report where it is another one than that of the first image, once."""
+        """Report a change of the EXIF orientation from the previous image to this one."""
         orientation = _orientation_of(file)
         if orientation != self._orientation:
             self._orientation = orientation
@@ -118,7 +127,7 @@ class StillPictures:
 
 
 def image_files(folder: Path) -> list[Path]:
-    """Return the images of a folder in natural order."""
+    """Return the files of a folder that have the suffix of an image, in natural order (2 before 10)."""
     found = [
         p
         for p in folder.iterdir()
@@ -128,29 +137,32 @@ def image_files(folder: Path) -> list[Path]:
 
 
 def side_files(folder: Path) -> list[Path]:
-    """Return what systems leave in a folder of images, see `SIDE_FILE`."""
+    """Return the files of a folder that the operating system made there and that are no images, sorted."""
     return sorted(p for p in folder.iterdir() if fnmatch(p.name, SIDE_FILE) or p.name in LEFT_FILES)
 
 
 def natural_key(name: str) -> list[tuple[int, int | str]]:
-    """Sort key for natural order: ``img2`` before ``img10``."""
+    """Return a sort key that orders numbers in names by value: ``img2`` comes before ``img10``."""
     return [
         (0, int(part)) if part.isdecimal() else (1, part.lower()) for part in re.split(r"(\d+)", name) if part
     ]
 
 
 def read_bgr(path: Path, levels: Levels | None = None, stamp_ns: int = 0) -> NDArray[np.uint8]:
-    """Read an image as uint8 [H, W, 3] BGR, as stored. Raises InputError if it can't be decoded, was cut off,
-    has too many pixels, or is one of several in its file.
+    """Read an image file as BGR, uint8 [H, W, 3], without applying its EXIF orientation.
 
-    ``levels``: of the sequence that it belongs to; reduces 16-bit pixels.
+    ``levels``: reduces 16-bit pixels, with a range for the whole sequence; None: the range is computed from
+    this image. ``stamp_ns``: the image's stamp, ns, for ``levels``.
+
+    Raises InputError if the image can't be decoded, is truncated or has too many pixels, and if the file
+    holds several pictures.
     """
     data = np.fromfile(path, np.uint8)
     pages = pages_of(path)
     try:
         if pages is not None:
-            raise InputError(f"it holds {pages.count} pictures, one is needed")
-        if data[:3].tobytes() != b"GIF":  # which OpenCV reads from 4.11 on
+            raise InputError(f"it holds {pages.count} pictures, but only one is allowed here")
+        if data[:3].tobytes() != b"GIF":  # `coded_size` does not know GIF
             check_size(*coded_size(data, "image"))
         if data[:2].tobytes() == START:
             _check_jpeg(data.tobytes())
@@ -167,9 +179,10 @@ def read_bgr(path: Path, levels: Levels | None = None, stamp_ns: int = 0) -> NDA
 
 
 def _check_jpeg(data: bytes) -> None:
-    """Raise InputError for a file that OpenCV would fill with grey, or can't read."""
+    """Raise InputError for a JPEG that is truncated, which OpenCV would fill with grey, and for several JPEGs
+    in one file."""
     if jpeg_end(data) is None:
-        raise InputError("the JPEG has no end marker, it is cut off")
+        raise InputError("the JPEG has no end marker, so it is cut off")
     if follows_another(data):
         raise InputError("it holds several JPEGs, one after another (with the suffix .mjpeg it is a video)")
 
@@ -177,14 +190,18 @@ def _check_jpeg(data: bytes) -> None:
 def _checked(picture: NDArray[Any], path: Path) -> NDArray[Any]:
     if picture.dtype not in (np.uint8, np.uint16):
         raise InputError(
-            f"{path} has pictures of {picture.dtype}; 8 and 16 bits are read: convert them, or remove it"
+            f"{path} has pictures of {picture.dtype}; only 8 and 16 bits can be read: convert or remove the"
+            " file"
         )
     check_size(picture.shape[1], picture.shape[0])
     return picture
 
 
 def _as_stored(image: NDArray[Any], orientation: int) -> NDArray[Any]:
-    """Return a TIFF's pixels before OpenCV turned them, see `_TURNS`; 2, 4, 5 and 7 are mirrored as well."""
+    """Reverse the EXIF orientation (1 to 8) that OpenCV applied to the pixels of a TIFF.
+
+    The orientations 2, 4, 5 and 7 mirror the image.
+    """
     if orientation in _TURNS:
         return np.asarray(cv2.rotate(image, _TURNS[orientation]))
     if orientation in (5, 7):

@@ -1,4 +1,4 @@
-"""Parses JPEG files: their segments, where they end, and what they hold beside the pixels."""
+"""Parses the segments of JPEG files, to find the file's end and to remove metadata."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ START = b"\xff\xd8"
 END, SCAN = 0xD9, 0xDA
 WITHOUT_CONTENT = (0x01, *range(0xD0, 0xD8))
 COMMENT = 0xFE
-# Metadata segments that decoders do not need. APP0 holds the order of fields of interlaced images, APP14 the
-# kind of colours.
+# Segments of metadata, which decoders do not need: APP1 to APP13, APP15 and comments. APP0 is not among them,
+# because it gives the field order of interlaced images, nor APP14, which gives the colour space.
 METADATA = (*range(0xE1, 0xEE), 0xEF, COMMENT)
-# Within the coded pixels, 0xFF is followed by 0 or is a restart mark.
+# The end of the coded pixels: a marker that is no restart marker. Inside the pixels, each byte 0xFF is
+# followed by 0 or begins a restart marker.
 _AFTER_SCAN = re.compile(rb"\xff+(?![\x00\xd0-\xd7\xff])")
 
 
 def segments(data: Any) -> Iterator[tuple[int, int, int]]:
-    """Yield the kind of each segment, where it begins (its mark) and where it ends. The pixels belong to the
-    segment of their scan; the last one is `END` if the JPEG is whole, and what follows is no other one.
+    """Yield the segments of a JPEG, each as its kind, the offset of its marker, and the offset of its end.
 
-    ``data``: bytes or a mapped file.
+    The segment of a scan includes its pixels. If the JPEG is complete, the last segment is `END`. Data behind
+    the end, such as a second JPEG, are not read. ``data``: bytes or a mapped file.
     """
     at = len(START)
     while at + 1 < len(data):
-        if data[at] != 0xFF or data[at + 1] == 0xFF:  # fill bytes
+        if data[at] != 0xFF or data[at + 1] == 0xFF:  # a fill byte before the next marker
             at += 1
             continue
         kind, begin = data[at + 1], at
         if kind == START[1]:
-            return  # another JPEG begins
+            return  # another JPEG begins: this one has no end marker
         if kind == END or kind in WITHOUT_CONTENT:
             at += 2
         else:
@@ -47,10 +48,10 @@ def segments(data: Any) -> Iterator[tuple[int, int, int]]:
 
 
 def jpeg_end(data: Any) -> int | None:
-    """Return the length of the JPEG at the begin of ``data``, bytes; None where it has no end, as it was cut
-    off.
+    """Return the length of the JPEG at the beginning of ``data``, bytes; None if it has no end marker.
 
-    Cameras may add data behind the end: padding, a second picture, telemetry.
+    A JPEG without an end marker is truncated. ``data`` may continue behind the end: some cameras add padding,
+    a second picture or telemetry.
     """
     if data[: len(START)] != START:
         return None
@@ -58,13 +59,16 @@ def jpeg_end(data: Any) -> int | None:
 
 
 def is_baseline(data: bytes) -> bool:
-    """Return whether the pixels come in one scan, so that a decoder notices where some are missing."""
+    """Return whether a JPEG is sequential (SOF0 or SOF1), so that a decoder notices missing pixels.
+
+    In a progressive JPEG several scans refine the same pixels, and a decoder does not notice a missing scan.
+    """
     return any(kind in (0xC0, 0xC1) for kind, _, _ in segments(data))
 
 
 def without_metadata(data: bytes) -> bytes:
-    """Return the same pixels without EXIF, colour profiles and comments, whose faults are no faults of the
-    image."""
+    """Return a JPEG without EXIF data, colour profiles and comments, so that faults in these can't stop a
+    decoder."""
     parts, begin = [], 0
     for kind, at, end in segments(data):
         if kind == SCAN:

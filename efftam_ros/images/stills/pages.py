@@ -1,4 +1,4 @@
-"""Files that hold several pictures: TIFF of several pages, animated WebP, PNG and GIF."""
+"""Reads files that hold several pictures: TIFF with several pages, and animated WebP, PNG and GIF."""
 
 from __future__ import annotations
 
@@ -22,18 +22,22 @@ from efftam_ros.images.streams.opening import file_url
 
 MS = 1_000_000
 PNG = b"\x89PNG\r\n\x1a\n"
-# Bytes of padding between two pictures, at most.
+# Most bytes of padding between two pictures in a file.
 MAX_GAP = 4096
 MAX_PAGES = 1_000_000
-# Of a TIFF's subfiles: a smaller version of another page, or its mask.
+# The TIFF tag that states the kind of a page. Its bits 1 and 4 mark a reduced version of another page, and a
+# mask.
 SUBFILE_TAG, REDUCED_OR_MASK = 254, 1 | 4
 FLAGS = cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH
 
 
 @dataclass(frozen=True)
 class Pages:
-    """The pictures of a file, in order: how many, each one's duration, ns, where the file contains it, and
-    what reads them: uint8 or uint16 [H, W, 3] BGR. ``read`` raises InputError."""
+    """The pictures of one file, in order.
+
+    ``count``: their number; ``durations_ns``: for how long each is shown, ns, or None if the file does not
+    contain this; ``read``: yields the pictures as BGR, uint8 or uint16 [H, W, 3], and raises InputError.
+    """
 
     count: int
     durations_ns: tuple[int, ...] | None
@@ -41,8 +45,11 @@ class Pages:
 
 
 def pages_of(path: Path) -> Pages | None:
-    """Return the pictures of a file of several; None for one of a single picture, or of another kind. Reads
-    what contains their number, no pixels. Raises OSError."""
+    """Return the pictures of a file that holds several; None for a file with a single picture or of another
+    kind.
+
+    Reads the structure of the file, but no pixels. Raises OSError if the file can't be opened.
+    """
     with path.open("rb") as file:
         head = file.read(16)
         if head[:3] == b"GIF":
@@ -54,12 +61,16 @@ def pages_of(path: Path) -> Pages | None:
             try:
                 return finder(path, data)
             except struct.error:
-                return None  # cut off: the decoder reports it
+                return None  # the file is truncated, which the decoder reports
 
 
 def is_still(path: Path) -> bool:
-    """Return whether a file holds still pictures, one or several, and no film: by what it begins with, as
-    names may be wrong. Raises OSError."""
+    """Return whether a file holds still pictures, and not a film (GIF, animated PNG, JPEGs in a row, a
+    video).
+
+    The content decides, because names may be wrong. Only for a truncated JPEG the suffix decides. Raises
+    OSError if the file can't be opened.
+    """
     with path.open("rb") as file:
         head = file.read(16)
         if len(head) < 16:
@@ -75,14 +86,17 @@ def is_still(path: Path) -> bool:
 
 
 def begins_with_jpeg(path: str | Path) -> bool:
-    """Raises OSError."""
+    """Return whether a file begins with a JPEG. Raises OSError if the file can't be opened."""
     with Path(path).open("rb") as file:
         return file.read(2) == START
 
 
 def follows_another(data: Any) -> bool:
-    """Return whether one JPEG follows another in these bytes, as cameras store films without a container. The
-    second picture of a stereo or preview pair (MPO) is none of those."""
+    """Return whether ``data`` holds several JPEGs, one behind the other, as some cameras store films.
+
+    False for the second picture of a stereo or preview pair (MPO). ``data``: bytes or a mapped file that
+    begins with a JPEG.
+    """
     end = jpeg_end(data)
     if end is None or not data[end : end + MAX_GAP].lstrip(b"\0\r\n").startswith(START):
         return False
@@ -136,8 +150,9 @@ def _webp_pictures(path: Path, count: int) -> Iterator[NDArray[Any]]:
     cv: Any = cv2
     if not hasattr(cv, "imreadanimation"):
         raise InputError(
-            f"{path} is an animation of {count} pictures, which OpenCV reads from 4.11 on: install a newer"
-            " opencv-python-headless, or make single pictures of it (magick FILE.webp picture_%04d.png)"
+            f"{path} is an animation of {count} pictures, which only OpenCV 4.11 and newer can read: install"
+            " a newer opencv-python-headless, or split the file into single pictures (magick FILE.webp"
+            " picture_%04d.png)"
         )
     done, animation = cv.imreadanimation(str(path))
     if not done or len(animation.frames) < count:
@@ -156,7 +171,7 @@ def _png_end(data: Any) -> int:
 
 
 def _png_chunks(data: Any) -> Iterator[tuple[bytes, int]]:
-    """Kind and end of each chunk."""
+    """Yield the kind of each chunk of a PNG, and the offset of the chunk's end."""
     at = len(PNG)
     while at + 8 <= len(data):
         size, kind = struct.unpack_from(">I4s", data, at)
@@ -165,7 +180,10 @@ def _png_chunks(data: Any) -> Iterator[tuple[bytes, int]]:
 
 
 def _film(path: Path) -> Pages | None:
-    """Return what FFmpeg reads as a film: GIF and animated PNG."""
+    """Return the pictures of a GIF or animated PNG, which FFmpeg reads as a video.
+
+    None if the file holds only one picture, or can't be read.
+    """
     import av
 
     try:

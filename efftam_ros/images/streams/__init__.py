@@ -1,1 +1,1 @@
-"""Code that files and live streams share: clocks of arrival, tracks, damage, orientation."""
+"""Opening, decoding and stamping of video, for files and live streams."""

@@ -1,4 +1,4 @@
-"""Puts the images of a live stream on the clock of their arrival. Pure: times in, times out, all in ns."""
+"""Converts the times of a live stream to the clock on which its images arrive. All times are ns."""
 
 from __future__ import annotations
 
@@ -9,60 +9,77 @@ import numpy as np
 from efftam_ros.images.streams.steps import ClockSteps
 
 NS = 1_000_000_000
-# Time over which the shortest delay counts as the stream's own, and the step of the clock that restarts it.
+# The delay of a stream is the shortest delay of its images in the last DELAY_WINDOW_NS. If delays grow by
+# more than DELAY_STEP_NS and stay so, the stream's clock was set, and the shortest delay is determined anew.
 DELAY_WINDOW_NS, DELAY_STEP_NS = 10 * NS, NS
-# Arrivals over which the rate is fitted; shorter where arrival is believed, as such a rate may change.
+# The stream's rate is compared with that of the arrivals over the last RATE_WINDOW_NS. If stamps are computed
+# from the arrivals, the last ARRIVAL_WINDOW_NS are used, because the rate of such a stream may change.
 RATE_WINDOW_NS, ARRIVAL_WINDOW_NS = 8 * NS, 2 * NS
-# Where arrival is believed, stamps are at most so long before it: the rate may have changed.
+# Stamps that are computed from the arrivals are at most this much before the arrival, ns. This limits their
+# error after a change of the rate.
 MAX_LAG_NS = 200_000_000
+# A rate is computed only from images over at least MIN_SPAN_NS, and from at least MIN_IMAGES images.
 MIN_SPAN_NS, MIN_IMAGES = NS // 2, 8
-# The stream's times are not believed beyond this share of error, and again below that.
+# If the rate of the stream's times differs from real time by more than the share MAX_ERROR, its times are not
+# used. They are used again when the difference is below MIN_ERROR.
 MAX_ERROR, MIN_ERROR = 0.02, 0.01
-# Jitter may look like another rate: so many times its spread is left to it.
+# Jitter of the arrivals can look like another rate. Therefore JITTER * (spread of the arrivals) / (time over
+# which the rate is computed) is added to MAX_ERROR.
 JITTER = 1.5
-# A judgement is reported once it has lasted for so long.
-TOLD_SPAN_NS = 4 * NS
-# Images that were sent before come at once: they are passed over until the shortest delay stood for so long
-# within the tolerance, and no longer than the limit.
+# A wrong rate is reported only if it was computed over at least this time. The same time is necessary before
+# the stream's times are used again.
+REPORTED_SPAN_NS = 4 * NS
+# At the start a stream may deliver images at once that it stored before. Their delays shrink from image to
+# image. Images are skipped until the shortest delay is stable: for SETTLED_NS it must not shrink by more than
+# SETTLED_TOLERANCE_NS. No image is skipped later than SETTLE_LIMIT_NS after the first one.
 SETTLED_NS, SETTLED_TOLERANCE_NS, SETTLE_LIMIT_NS = 300_000_000, 20_000_000, 800_000_000
 
 
 class ArrivalClock:
-    """Gives each image a stamp on the clock of arrival, without the network's jitter.
+    """Gives each image of a live stream a stamp on the clock of arrival, without the network's jitter.
 
-    The stream's own times are exact, and keep their distances: the shortest delay of the last 10 s is taken
-    for all. Where its clock steps, or one image has a wrong time, they are corrected (`ClockSteps`). Where
-    their rate differs from that of the arrivals by more than 2 %, as of a camera that stamps its nominal
-    rate, arrival wins: rate and offset are fitted to it.
+    The stamp is the stream's own time plus the shortest delay of the last 10 s, so that stamps keep the exact
+    distances of the stream's times. If the stream's clock steps, or one image has a wrong time, the times are
+    corrected first (`ClockSteps`).
 
-    ``is_timed``: whether the own times mean anything; else they only count the images.
+    Some cameras stamp their nominal rate instead of the true one. If the rate of the stream's times differs
+    from the rate of the arrivals by more than 2 %, stamps are computed from the arrivals: rate and offset are
+    fitted to them.
+
+    ``is_timed``: whether the stream has times. If not, ``own_ns`` only counts the images.
     """
 
     def __init__(self, is_timed: bool = True) -> None:
         self._is_timed = self._is_believed = is_timed
         self._steps = ClockSteps()
-        self._delays: deque[tuple[int, int]] = deque()  # arrival and delay; both grow
-        self._pairs: deque[tuple[int, int]] = deque()  # arrival and own time
-        self._last_ns = self._own_ns = 0
-        self._late_ns: int | None = None  # when images began to come late
-        self._ready_ns: int | None = None
-        self._limit_ns = 0
+        # Arrival and delay of images in the last 10 s, ns; both grow, so the first delay is the shortest.
+        self._delays: deque[tuple[int, int]] = deque()
+        self._pairs: deque[tuple[int, int]] = deque()  # arrival and own time of the last images, ns
+        self._last_ns = self._own_ns = 0  # stamp and own time of the last image, ns
+        self._late_ns: int | None = None  # arrival of the first of the images that arrive late, ns
+        self._ready_ns: int | None = None  # `ready_ns` without its limit, ns; None before the first image
+        self._limit_ns = 0  # largest possible value of `ready_ns`, ns
         self.own_rate: float | None = None
-        """The stream's seconds per second of arrival, once they differ for some seconds; else None."""
+        """Rate of the stream's times, in seconds per second of arrival. None while this rate is about 1 or
+        not known."""
 
     @property
     def ready_ns(self) -> int:
-        """When the newest image may be used: what was sent before the start has been passed over."""
+        """Time of arrival from which images may be used, ns. The stream stored earlier images before the
+        start."""
         return 0 if self._ready_ns is None else min(self._ready_ns, self._limit_ns)
 
     @property
     def clock_steps(self) -> int:
-        """How often the stream's clock stepped so far."""
+        """How often the stream's clock has stepped."""
         return self._steps.found
 
     def stamp_ns(self, own_ns: int, arrived_ns: int) -> int:
-        """Return the stamp of an image of the stream's time ``own_ns``; stamps grow and are never after the
-        arrival."""
+        """Return the stamp of the next image on the clock of arrival, ns.
+
+        ``own_ns``: the image's time in the stream, ns; ``arrived_ns``: its arrival, ns. Stamps grow, and are
+        never after the arrival.
+        """
         if self._is_timed:
             shortest_ns = self._delays[0][1] if self._delays else None
             own_ns = self._steps.corrected_ns(own_ns, arrived_ns, shortest_ns)
@@ -75,6 +92,7 @@ class ArrivalClock:
         return self._last_ns
 
     def _shortest_delay(self, own_ns: int, arrived_ns: int) -> int:
+        """Return the shortest delay of the last 10 s with this image, ns, and update `ready_ns`."""
         delays, delay_ns = self._delays, arrived_ns - own_ns
         if self._ready_ns is None:
             self._ready_ns, self._limit_ns = arrived_ns + SETTLED_NS, arrived_ns + SETTLE_LIMIT_NS
@@ -84,7 +102,9 @@ class ArrivalClock:
         if not delays or delay_ns - delays[0][1] <= DELAY_STEP_NS:
             self._late_ns = None
         elif self._late_ns is None and 0 < own_ns - self._own_ns < DELAY_STEP_NS:
-            self._late_ns = arrived_ns  # after a pause a connection sends the images that it kept
+            # The times continue evenly, so the clock was not set. After a pause, a connection delivers the
+            # images that it stored, late.
+            self._late_ns = arrived_ns
         if self._late_ns is not None and arrived_ns - self._late_ns < DELAY_STEP_NS:
             return delays[0][1]
         if delays and delay_ns - delays[0][1] > DELAY_STEP_NS:
@@ -99,10 +119,14 @@ class ArrivalClock:
         return delays[0][1]
 
     def _fitted(self, own_ns: int, arrived_ns: int) -> int:
-        """Return the arrival that the rate of the last seconds expects; decides which time is believed."""
+        """Return the expected arrival of this image, ns, from the rate of the last seconds.
+
+        Also decides whether stamps are computed from the stream's times or from the arrivals
+        (`_is_believed`).
+        """
         pairs = self._pairs
         if pairs and not pairs[-1][1] < own_ns < pairs[-1][1] + DELAY_WINDOW_NS:
-            pairs.clear()  # the own clock was set
+            pairs.clear()  # the stream's clock was set
         pairs.append((arrived_ns, own_ns))
         while pairs[0][0] < arrived_ns - RATE_WINDOW_NS:
             pairs.popleft()
@@ -114,9 +138,9 @@ class ArrivalClock:
             error = abs(1.0 - rate)
             if error > MAX_ERROR + JITTER * spread_ns / span_ns:
                 self._is_believed = False
-                if span_ns >= TOLD_SPAN_NS:
+                if span_ns >= REPORTED_SPAN_NS:
                     self.own_rate = 1.0 / rate
-            elif error < MIN_ERROR and span_ns >= TOLD_SPAN_NS:
+            elif error < MIN_ERROR and span_ns >= REPORTED_SPAN_NS:
                 self._is_believed, self.own_rate = True, None
         if self._is_believed:
             return arrived_ns
@@ -126,8 +150,11 @@ class ArrivalClock:
 
 
 def _line(pairs: deque[tuple[int, int]] | list[tuple[int, int]]) -> tuple[float, float, float]:
-    """Rate and offset of the line through (arrival, own time), moved below all arrivals, and the arrivals'
-    spread about it, ns."""
+    """Fit the line arrival = rate * own time + offset, and return rate, offset (ns) and spread (ns).
+
+    ``pairs``: arrival and own time of each image, ns. The line is moved down until no arrival is below it.
+    The spread is the largest distance of an arrival from this line.
+    """
     arrived_0, own_0 = pairs[-1]
     arrived, own = np.array([(a - arrived_0, o - own_0) for a, o in pairs], np.float64).T
     middle = own - own.mean()

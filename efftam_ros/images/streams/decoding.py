@@ -1,4 +1,4 @@
-"""Decodes the packets of a track, and knows which images are whole and when each is shown."""
+"""Decodes the packets of a video track, and finds the images that are damaged by lost packets."""
 
 from __future__ import annotations
 
@@ -16,24 +16,30 @@ if TYPE_CHECKING:
     import av
 
 NS = 1_000_000_000
-# So long images that need a lost one are left out where no key frame comes: a stream that is refreshed piece
-# by piece has none.
+# Images that depend on a lost one are left out until the next key frame, but for this time at most, ns. Some
+# streams have no key frames: they refresh the image piece by piece.
 LONGEST_DAMAGE_NS = 2 * NS
-# Longest step between two images that counts as time that passed since the damage.
+# A step of this length or more between two images, ns, is a jump of the times. It counts as one period when
+# LONGEST_DAMAGE_NS is measured.
 LONGEST_STEP_NS = NS
+# With this option FFmpeg's decoder reports an error at any fault of the data.
 STRICT = {"err_detect": "explode"}
-# A decoder shows at most so many images before one that was sent before them (ITU-T H.264, H.265), and with
-# threads holds back as many packets again.
+# The image of a packet counts as missing when the image of a packet this many places later has been decoded.
+# H.264 and H.265 reorder at most 16 images, and the decoder's threads delay as many packets again.
 MAX_REORDERED = 32
 
 
 @dataclass(frozen=True)
 class DecodedImage:
-    """An image in the order of display.
+    """A decoded image.
 
-    ``index``: its place, which counts the images that are missing; ``number``: of its packet, in the order of
-    decoding; ``own_ns``: the time of display that the stream gives it; None where it gives none; ``sent_ns``:
-    the decoding time of the packet that completed it, or None.
+    Attributes:
+        frame: PyAV's frame.
+        is_whole: False if the image is damaged or depends on a damaged one.
+        index: Counts the images in the order of display, including missing images.
+        number: Number of the image's packet. Packets are counted in the order of decoding.
+        own_ns: The stream's time of display for this image, ns; None if there is none.
+        sent_ns: Decoding time of the packet that made the decoder return the image, ns, or None.
     """
 
     frame: av.VideoFrame
@@ -45,52 +51,58 @@ class DecodedImage:
 
 
 class ImageDecoder:
-    """Decodes the packets of one track and marks which images are whole.
+    """Decodes the packets of one track, and marks each image as whole or damaged.
 
-    Decoders show images that need a lost one torn, with an error at most for the first. Here those are left
-    out, until the next key frame, at most for `LONGEST_DAMAGE_NS`.
+    If a packet is lost, FFmpeg returns torn images for all that depend on it, and reports an error only for
+    the first or not at all. This class marks them as damaged until the next key frame, but at most for
+    `LONGEST_DAMAGE_NS`.
     """
 
     def __init__(self, stream: Any) -> None:
-        """Before the stream's first packet is decoded."""
+        """Prepare the decoder of PyAV's ``stream``. No packet of the stream may have been decoded before."""
         from av.codec.context import Flags, ThreadType
 
         context = stream.codec_context
-        # The image of a packet then bears what the packet does.
+        # With this flag the attribute `opaque` of a packet is copied to the packet's image.
         context.flags |= Flags.copy_opaque
         self._pictures = PictureNumbers(context.extradata) if context.name == "h264" else None
         self._leading = LeadingPictures(context.extradata) if context.name == "hevc" else None
         self._jpegs = _JpegDecoder(context) if context.name == "mjpeg" else None
         self._has_frame_threads = bool(context.thread_type & ThreadType.FRAME)
-        # With these codecs each packet gives an image.
+        # With these codecs each packet gives one image, so that packets without an image can be counted.
         self._counts_missing = context.name in ("hevc", "mjpeg")
         self._period_ns = round(NS / rate_of(stream, is_timed=True))
         self._base: Fraction | None = stream.time_base
-        self._damaged_from: int | None = None  # number of the first packet that is lost
-        self._damaged_ns = 0  # since then
+        self._damaged_from: int | None = None  # number of the first damaged packet; None: images are whole
+        self._damaged_ns = 0  # time since the packet `_damaged_from`, ns
+        # `_tolerates`: damage lasted too long without a key frame, damaged images are accepted now.
+        # `_was_marked`: the previous packet was marked as corrupt.
         self._tolerates = self._was_marked = False
-        self._bad: set[int] = set()  # numbers of damaged packets
-        self._owed: set[int] = set()  # numbers of packets whose image has not come
-        self._undecoded = 0  # of these, those that gave an error
-        self._index = 0  # of the next image
-        self._first: int | None = None  # number of the first image in the order of decoding
-        self._last = -1  # largest number of an image so far
-        self._last_ns: int | None = None
+        self._bad: set[int] = set()  # numbers of damaged packets whose image has not been decoded yet
+        self._owed: set[int] = set()  # numbers of all packets whose image has not been decoded yet
+        self._undecoded = 0  # how many packets in `_owed` caused an error of the decoder
+        self._index = 0  # index of the next image
+        self._first: int | None = None  # smallest number of a packet whose image was decoded
+        self._last = -1  # largest number of a packet whose image was decoded
+        self._last_ns: int | None = None  # own time of the last image, ns
         self.damaged = 0
-        """Packets that are damaged, can't be decoded, or before which one is missing."""
+        """How many packets were damaged, could not be decoded, or followed a lost packet."""
         self.left_out = 0
-        """Images that need them."""
+        """How many images are missing or marked as damaged."""
         self.packets = 0
-        """Packets of images, whole or not."""
+        """How many packets with data were passed to `decode`."""
 
     @property
     def exif_orientation(self) -> int:
-        """That of the first JPEG, see `orientation_of`."""
+        """EXIF orientation of the first JPEG, 1 to 8; 1 (as stored) for other codecs."""
         return AS_STORED if self._jpegs is None else self._jpegs.orientation
 
     def decode(self, packet: Any) -> list[DecodedImage]:
-        """Return the images that this packet completes; those that are left, for the empty packet at the
-        end."""
+        """Decode one packet and return the images that the decoder gives, in the order of display.
+
+        The decoder may give an image several packets later. The empty packet at the end of the stream gives
+        the remaining images.
+        """
         import av
 
         number, data = self.packets, bytes(packet) if packet.size else b""
@@ -106,7 +118,8 @@ class ImageDecoder:
                 self._undecoded += number in self._owed
                 self._index += 1
                 self.left_out += self._jpegs is not None
-                # With threads it is another packet: that of the image which comes next.
+                # A decoder with frame threads reports errors late: the error belongs to the image that would
+                # come next.
                 self._begin_damage(min(number, self._last + 1) if self._has_frame_threads else number)
         found = [self._image(frame) for frame in frames]
         if self._counts_missing:
@@ -114,8 +127,9 @@ class ImageDecoder:
         return found
 
     def _look_at(self, packet: Any, data: bytes, number: int) -> None:
-        """Note whether a packet is lost or damaged, and whether it owes an image."""
-        # FFmpeg's parsers hold back an image, so that of MPEG-TS it may be the one before that is marked.
+        """Record whether this packet is damaged or follows a lost one, and whether it must give an image."""
+        # FFmpeg's parser delays the packets of MPEG-TS by one, so the mark may be on the packet before the
+        # damaged one. Therefore the packet behind a marked one counts as damaged too.
         is_lost, self._was_marked = packet.is_corrupt or self._was_marked, packet.is_corrupt
         if self._pictures is not None:
             is_lost |= self._pictures.lacks(data)
@@ -135,7 +149,7 @@ class ImageDecoder:
             self._damaged_from, self._damaged_ns = number, 0
 
     def _image(self, frame: av.VideoFrame) -> DecodedImage:
-        # Some hardware decoders do not pass it on; they show images as they come.
+        # Some hardware decoders do not copy `opaque`. They return the images in the order of decoding.
         carried: Any = frame.opaque or (self._last + 1, None)
         number, decoded_ns = carried
         own_ns = _ns(frame.pts, frame.time_base or self._base)
@@ -150,6 +164,7 @@ class ImageDecoder:
         return DecodedImage(frame, is_whole, index, number, own_ns, sent_ns)
 
     def _is_whole(self, frame: av.VideoFrame, number: int, own_ns: int | None) -> bool:
+        """Return whether the image of packet ``number`` is neither damaged nor depends on a damaged one."""
         self._damaged_ns += self._step_ns(own_ns)
         is_corrupt = frame.is_corrupt or number in self._bad
         self._bad.discard(number)
@@ -164,18 +179,25 @@ class ImageDecoder:
         return is_whole
 
     def _step_ns(self, own_ns: int | None) -> int:
-        """Return the time since the image before, or the stream's period where its times do not give that."""
+        """Return the time since the previous image, ns.
+
+        This is the stream's period if the times are missing, go back, or jump by `LONGEST_STEP_NS` or more.
+        """
         last_ns, self._last_ns = self._last_ns, own_ns
         step_ns = 0 if own_ns is None or last_ns is None else own_ns - last_ns
         return step_ns if 0 < step_ns < LONGEST_STEP_NS else self._period_ns
 
     def _count_missing(self, is_over: bool) -> None:
-        """Count the packets whose image would have come by now."""
+        """Count packets as damaged if their image is missing, although the images of later packets were
+        decoded.
+
+        ``is_over``: whether the stream has ended, so that no more images can follow.
+        """
         due = self._last + 1 if is_over else self._last - MAX_REORDERED
         for number in [n for n in self._owed if is_over or n < due]:
             self._owed.discard(number)
             if self._first is None or number < self._first:
-                continue  # sent before the first key frame
+                continue  # packets before the first key frame can't give an image
             if self._undecoded:
                 self._undecoded -= 1
             else:
@@ -185,17 +207,18 @@ class ImageDecoder:
 
 
 class _JpegDecoder:
-    """Decodes JPEGs, and raises InvalidDataError for one that was cut off.
+    """Decodes JPEGs, and raises InvalidDataError for a truncated one.
 
-    FFmpeg's decoder fills what is missing with grey. Asked to be strict it reports an error, also for a fault
-    of the metadata, which therefore are taken away first. A camera whose first JPEG is whole and has
-    another fault is not decoded strictly: of its images those without an end are refused.
+    By default FFmpeg fills the missing part of a truncated JPEG with grey. In strict mode it reports an
+    error, also for faults in the metadata; therefore the metadata are removed first. If the first JPEG of a
+    stream is complete, but can't be decoded in strict mode, the stream is not decoded strictly. Then only
+    JPEGs without an end marker are refused.
     """
 
     def __init__(self, context: Any) -> None:
         self._context = context
-        context.thread_type = "SLICE"  # with others an error is that of an earlier packet
-        self._is_strict: bool | None = None  # decided by the first image
+        context.thread_type = "SLICE"  # with frame threads an error would belong to an earlier packet
+        self._is_strict: bool | None = None  # whether FFmpeg decodes strictly; None before the first JPEG
         self.orientation = AS_STORED
 
     def decode(self, packet: Any, data: bytes) -> list[Any]:
@@ -214,7 +237,7 @@ class _JpegDecoder:
         bare.time_base = packet.time_base
         frames: list[Any] = self._context.decode(bare)
         for frame in frames:
-            # Behind a broken image the decoder gives the next one that one's properties.
+            # After an error the decoder gives the next frame the properties of the damaged packet.
             frame.pts, frame.dts, frame.opaque = packet.pts, packet.dts, packet.opaque
         return frames
 

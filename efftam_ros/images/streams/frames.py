@@ -1,4 +1,4 @@
-"""A decoded frame as BGR pixels, turned as the display matrix of its container requires."""
+"""Converts decoded frames to BGR pixels, and rotates them as the container's display matrix requires."""
 
 from __future__ import annotations
 
@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 
 
 def oriented(frame: av.VideoFrame, pixels: NDArray[np.uint8], name: str) -> NDArray[np.uint8]:
-    """Return the image as its metadata want it shown, [H, W, 3], C-contiguous. Raises InputError for other
-    angles than quarter turns."""
+    """Rotate and mirror an image as the metadata of its frame require.
+
+    ``frame``: the decoded frame; ``pixels``: its pixels, uint8 [h, w, 3]; ``name``: the video's name in
+    errors. Returns uint8 [H, W, 3], C-contiguous. Raises InputError for a rotation that is no multiple of 90
+    degrees.
+    """
     transposed, rows_back, columns_back = orientation(frame, name)
     if transposed:
         pixels = pixels.transpose(1, 0, 2)
@@ -28,14 +32,17 @@ def oriented(frame: av.VideoFrame, pixels: NDArray[np.uint8], name: str) -> NDAr
 
 
 def _side_data(frame: av.VideoFrame) -> Any:
-    """Return the frame's side data; PyAV knows not all kinds that FFmpeg has, and gives none then."""
+    """Return the frame's side data by kind.
+
+    Without `_admit_other_kinds`, PyAV raises an error if FFmpeg returns a kind of side data that PyAV lacks.
+    """
     _admit_other_kinds()
     return frame.side_data
 
 
 @cache
 def _admit_other_kinds() -> None:
-    """Have PyAV take kinds of side data that it does not know, instead of a ValueError for them all."""
+    """Change PyAV's enumeration of side data, so that unknown kinds get a name instead of a ValueError."""
     from av.sidedata.sidedata import Type
 
     def other(kinds: Any, value: object) -> Any:
@@ -48,7 +55,11 @@ def _admit_other_kinds() -> None:
 
 
 def orientation(frame: av.VideoFrame, name: str) -> tuple[bool, bool, bool]:
-    """Return whether rows and columns are exchanged, and then run back; see `oriented`."""
+    """Return how the metadata of a frame require its image to be turned.
+
+    Three flags: exchange rows and columns; then reverse the order of the rows; then that of the columns.
+    ``name``: the video's name in errors. Raises InputError for a rotation that is no multiple of 90 degrees.
+    """
     found: Any = _side_data(frame).get("DISPLAYMATRIX")
     if found is None:
         return False, False, False
@@ -63,7 +74,10 @@ def orientation(frame: av.VideoFrame, name: str) -> tuple[bool, bool, bool]:
 
 
 def orientation_note(transposed: bool, rows_back: bool, columns_back: bool) -> str:
-    """Describe what `oriented` does; empty for nothing."""
+    """Return a note for the user on the rotation and mirroring that `oriented` applies; empty for none.
+
+    The arguments are the three results of `orientation`.
+    """
     is_mirrored = transposed ^ rows_back ^ columns_back
     turns = (1 if rows_back else 3) if transposed else 2 if rows_back else 0
     changes = ["mirrored"] if is_mirrored else []
@@ -80,8 +94,8 @@ _of_thread = threading.local()
 def pixels_as(form: str, frame: av.VideoFrame) -> NDArray[Any]:
     """Return the pixels of a decoded frame in one of FFmpeg's formats, such as bgr24: [H, W] or [H, W, 3].
 
-    A frame's own `to_ndarray` makes a converter with two threads for each frame, which ends when the frame is
-    collected. One converter serves a whole thread; it must not be used by two at a time.
+    PyAV's `VideoFrame.to_ndarray` would start a converter with two threads for each frame. This function
+    keeps one converter per calling thread, because two threads must not use one converter at the same time.
     """
     if not hasattr(_of_thread, "converter"):
         from av.video.reformatter import VideoReformatter
@@ -91,10 +105,10 @@ def pixels_as(form: str, frame: av.VideoFrame) -> NDArray[Any]:
 
 
 def bgr_of(frame: av.VideoFrame, levels: Levels, stamp_ns: int) -> NDArray[np.uint8]:
-    """Return a decoded frame as uint8 [H, W, 3] BGR; grey and RGB of more than 8 bits have the range
-    ``levels``.
+    """Return the pixels of a decoded frame as BGR, uint8 [H, W, 3].
 
-    YUV of 10 and 12 bits uses its whole range, and loses only the lowest bits.
+    ``levels``: reduces grey and RGB pixels of more than 8 bits; ``stamp_ns``: the image's stamp, ns, for
+    ``levels``. YUV pixels of 10 and 12 bits use their whole range, so they only lose their lowest bits.
     """
     import cv2
 

@@ -1,4 +1,4 @@
-"""What files and streams share when FFmpeg opens them: the name, the track, whether there are times."""
+"""Helpers to open files and streams by FFmpeg: the URL, the choice of the track, its rate and times."""
 
 from __future__ import annotations
 
@@ -9,27 +9,31 @@ from typing import Any
 from efftam_ros.core.errors import InputError
 
 DEFAULT_TRACK = -1
-# The rate that FFmpeg is asked to take where a stream has no times: no stream has it by itself, so that one
-# whose rate it becomes has none.
+# FFmpeg gives this rate, images/s, to a stream without times. No real stream has it, so a stream that has
+# this rate after opening has no times of its own.
 ASKED_RATE = Fraction(2537, 100)
 UNTIMED_OPTIONS = {"framerate": "2537/100"}
-# Images per second where neither the stream nor the user gives a rate.
+# Images per second of a video for which neither the stream nor the user gives a rate.
 DEFAULT_RATE = Fraction(25)
 NO_TIMESTAMPS = 128
-"""FFmpeg's AVFMT_NOTIMESTAMPS: streams of this format have no times."""
+"""FFmpeg's flag AVFMT_NOTIMESTAMPS: streams of this format have no times."""
 TIMES_RESTART = 512
-"""FFmpeg's AVFMT_TS_DISCONT: times of this format may begin anew, and no header contains the whole
-duration."""
+"""FFmpeg's flag AVFMT_TS_DISCONT: times of this format may start again at any place, and no header states the
+duration of the whole file."""
 
 
 def file_url(path: str | Path) -> str:
-    """Return the name of a file for FFmpeg, which takes the part before a colon for a protocol otherwise."""
+    """Return a URL for FFmpeg. FFmpeg would take the part of a plain path before a colon for a protocol."""
     return f"file:{path}"
 
 
 def choose_track(container: Any, track: int, name: str) -> tuple[Any, str]:
-    """Return the video stream of this number among the container's, `DEFAULT_TRACK`: the default one, no
-    cover picture; and a note where there is a choice. Raises InputError where there is none of the number."""
+    """Return a video stream of a container, and a note for the user if there were several (else empty).
+
+    ``track``: number of the stream among the video streams, from 0; with `DEFAULT_TRACK` the stream that the
+    file marks as default, but no cover picture. ``name``: the file's name in error texts. Raises InputError
+    if there is no video stream, or none with this number.
+    """
     from av.stream import Disposition
 
     found = list(container.streams.video)
@@ -46,7 +50,7 @@ def choose_track(container: Any, track: int, name: str) -> tuple[Any, str]:
             raise InputError(f"{name} has no video track {track}; it has {listed}")
         return found[track], ""
     most = max(s.frames for s in found)
-    # A sequence of AVIF holds its first picture once more.
+    # An AVIF sequence holds its first picture a second time, as a stream of one frame.
     films = [
         s for s in found if not (s.disposition & Disposition.attached_pic or (s.frames == 1 and most > 1))
     ]
@@ -60,14 +64,20 @@ def choose_track(container: Any, track: int, name: str) -> tuple[Any, str]:
 
 
 def has_times(container: Any, stream: Any) -> bool:
-    """Return whether the stream has times of its own; else FFmpeg makes them up from a rate. For a container
-    that was opened with `UNTIMED_OPTIONS`."""
+    """Return whether a stream has times of its own. If not, FFmpeg computes times from a rate.
+
+    ``container`` must have been opened with `UNTIMED_OPTIONS`.
+    """
     is_untimed = bool(container.format.flags & NO_TIMESTAMPS)
     return not is_untimed and ASKED_RATE not in (stream.average_rate, stream.base_rate)
 
 
 def rate_of(stream: Any, is_timed: bool) -> Fraction:
-    """Images per second: the average of a stream with times, else the codec's rate, or `DEFAULT_RATE`."""
+    """Return the images per second of a stream.
+
+    This is the average rate of a stream with times (``is_timed``), else the rate that its codec states, else
+    `DEFAULT_RATE`.
+    """
     rates = (stream.average_rate, stream.guessed_rate) if is_timed else (stream.guessed_rate,)
-    # FFmpeg may round the rate that was asked for.
+    # FFmpeg may round `ASKED_RATE`, so rates near it are not used either.
     return next((Fraction(rate) for rate in rates if rate and abs(rate - ASKED_RATE) > 0.1), DEFAULT_RATE)

@@ -1,48 +1,62 @@
-"""Corrects the times of a live stream where its clock steps. Pure: times in, times out, all in ns."""
+"""Corrects the times of a live stream when its clock steps. All times are ns."""
 
 from __future__ import annotations
 
 from collections import deque
 from statistics import median
 
-# The period is the median of so many steps; with fewer than the second number it is not known.
+# The period is the median of the last STEPS steps between images. It is not known before there are MIN_STEPS.
 STEPS, MIN_STEPS = 16, 4
-# A step that differs from the period by more, also in periods, is none of the camera.
+# The clock stepped forward if a step of the times is too long by more than MIN_CLOCK_STEP_NS, ns, and by more
+# than MIN_CLOCK_STEP periods. For a step back see `_follow`.
 MIN_CLOCK_STEP_NS, MIN_CLOCK_STEP = 60_000_000, 1.5
-# A step of more periods is a gap in the stream, where the clock may have been set too.
+# A step of more than this many periods is a gap in the stream. In a gap the clock may have been set too.
 GAP = 2.5
-# Over which time the arrivals behind it are looked at, and the least share of what the gap lacks that counts.
+# After a gap, the shortest delay of the next CHECK_NS is compared with the shortest delay before the gap. The
+# gap may be longer in the arrivals than in the stream's times. The clock was set if the delay grew by more
+# than the share MIN_SHARE of this difference.
 CHECK_NS, MIN_SHARE = 400_000_000, 0.5
 
 
 class ClockSteps:
-    """Finds where a stream's clock steps, by its own period and by the arrivals, which go on evenly.
+    """Detects steps of a stream's clock, by the stream's period and by the arrivals, and corrects the times.
 
-    A camera's clock is set, a sender's report corrects it, or the time of a single image is wrong: then the
-    image before or behind shows what the time would be, and the former clock is taken again where it fits.
+    The clock steps if a camera's clock is set, or a sender's report corrects it. Then all later times are
+    shifted, so that they continue the earlier ones. If only a single image had a wrong time, the next image
+    fits the times before, and the shift is taken back.
     """
 
     def __init__(self) -> None:
+        # Steps between the corrected times of consecutive images.
         self._steps: deque[int] = deque(maxlen=STEPS)
+        # Own time, corrected time and arrival of the last image.
         self._own_ns = self._corrected_ns = self._arrived_ns = 0
         self._is_first = True
+        # `_correction_ns` is added to the own times; `_former_ns` was added before the last step of the
+        # clock.
         self._correction_ns = self._former_ns = 0
-        self._checked: tuple[int, int, int] | None = None  # end, what the gap lacks, shortest delay before
-        self._shortest_ns: int | None = None  # delay since the gap
+        # While the images after a gap are checked: arrival at which the check ends; by how much the gap's
+        # arrivals are longer than its times; shortest delay before the gap.
+        self._checked: tuple[int, int, int] | None = None
+        self._shortest_ns: int | None = None  # shortest delay of the images since the gap
         self.found = 0
-        """Steps so far; a wrong time of one image counts as one."""
+        """How many steps were found. A wrong time of one image counts as one step."""
 
     def corrected_ns(self, own_ns: int, arrived_ns: int, shortest_ns: int | None) -> int:
-        """Return an image's time as if the clock had not stepped. ``shortest_ns``: the shortest delay from
-        corrected times to arrivals."""
+        """Return the time that the next image would have if the clock had never stepped.
+
+        ``own_ns``: the image's time in the stream; ``arrived_ns``: its arrival; ``shortest_ns``: the shortest
+        delay of the last images, from corrected time to arrival, or None.
+        """
         step_ns, elapsed_ns = own_ns - self._own_ns, arrived_ns - self._arrived_ns
         is_first, self._is_first = self._is_first, False
         self._own_ns, self._arrived_ns = own_ns, arrived_ns
         if not is_first and len(self._steps) >= MIN_STEPS:
             period_ns = round(median(self._steps))
-            # A gap of the arrivals may be one of the images, or of the network alone.
+            # If the arrivals have a gap, images may be missing, or the network only delayed them. So the true
+            # step lies between the period and `longest_ns`.
             longest_ns = max(period_ns, elapsed_ns)
-            # No image arrives earlier than the fastest one: such a time is ahead.
+            # A delay below the shortest one is impossible: the image's time is too late.
             delay_ns = arrived_ns - own_ns - self._correction_ns
             is_early = shortest_ns is not None and delay_ns < shortest_ns - MIN_CLOCK_STEP_NS
             self._follow(own_ns, step_ns, period_ns, longest_ns, is_early)
@@ -58,14 +72,20 @@ class ClockSteps:
         return corrected_ns
 
     def _follow(self, own_ns: int, step_ns: int, period_ns: int, longest_ns: int, is_early: bool) -> None:
-        """Change the correction where the clock steps. The true step is the period, or ``longest_ns``."""
+        """Change the correction if the clock stepped at this image.
+
+        ``own_ns``: the image's time; ``step_ns``: its step from the last image; the true step lies between
+        ``period_ns`` and ``longest_ns``; ``is_early``: whether the image arrived earlier than its time
+        allows.
+        """
 
         def error_ns(correction_ns: int) -> int:
             found_ns = own_ns + correction_ns - self._corrected_ns
             return max(period_ns - found_ns, found_ns - longest_ns, 0)
 
         if error_ns(self._former_ns) < error_ns(self._correction_ns):
-            self._correction_ns, self._checked = self._former_ns, None  # one image had a wrong time
+            # The image fits the times before the last step, so this step was only one image's wrong time.
+            self._correction_ns, self._checked = self._former_ns, None
             return
         least_ns = max(MIN_CLOCK_STEP_NS, round(MIN_CLOCK_STEP * period_ns))
         is_back = step_ns <= 0 or period_ns - step_ns > max(MIN_CLOCK_STEP_NS, period_ns / 2)
@@ -75,8 +95,12 @@ class ClockSteps:
             self._correction_ns = self._corrected_ns + longest_ns - own_ns
 
     def _check(self, own_ns: int, arrived_ns: int) -> None:
-        """After a gap of the stream, in which its clock may be set back by less than the gap: return whether
-        the next images come as early as before."""
+        """Correct a step of the clock that a gap of the stream hid, because it went back by less than the
+        gap.
+
+        Such a step makes all delays after the gap longer than before. The delays are compared when `CHECK_NS`
+        has passed.
+        """
         if self._checked is None:
             return
         end_ns, lacking_ns, before_ns = self._checked

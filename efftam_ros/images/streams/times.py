@@ -1,8 +1,8 @@
-"""Stamps of the images of a file: their own times, checked against each other. Pure: times in, times out, ns.
+"""Computes the stamps of a file's images from their times in the file. All times are ns.
 
-What is wrong is replaced, by the times around it: a time that is missing, equal to the one before or between
-others where it can't be. Where all later times are less, as of parts that were joined or a clock that was set
-back, they are shifted.
+A time is wrong if it is missing, equals the previous one, or does not fit between the times around it. It is
+then replaced by a value between those. If all later times are smaller, because parts of a film were joined or
+the recorder's clock was set back, all later times are shifted.
 """
 
 from __future__ import annotations
@@ -14,26 +14,34 @@ from itertools import pairwise
 from statistics import median
 from typing import Protocol, TypeVar
 
-# Images behind and before one that decide whether its time is right.
+# How many later and how many earlier images are used to decide whether an image's time is right.
 AHEAD, BEFORE = 8, 8
-# The period is the median of so many steps.
+# The period is the median of the last STEPS steps between stamps.
 STEPS = 16
-# A time that differs by less of a period from what is expected is right, whatever follows.
+# A time is right, without a look at later images, if it differs from the expected time by less than this
+# share of a period.
 EXPECTED_SHARE = 0.25
-# Later images that would have to share less than so many of their periods show that the clock was set back.
+# Some of the next times may be too small, and a later one fits again. Then either the small times are wrong,
+# or the clock was set back. It was set back if the time up to the one that fits is less than MIN_SHARE
+# periods per image.
 MIN_SHARE = 0.6
-# A smaller step back is one of the recorder's clock: its shift is taken back, by this share of each period.
+# If the times step back by at most MAX_CLOCK_STEP_NS, the recorder's clock was set. The shift that
+# compensates the step is then reduced again, per image by the share RETURN_SHARE of a period.
 MAX_CLOCK_STEP_NS, RETURN_SHARE = 1_000_000_000, 0.1
-# Times that are nearer to each other, also in periods, are taken for equal.
+# Two times are equal if they differ by less than MIN_STEP_NS, or by less than the share MIN_STEP_SHARE of a
+# period, whichever is shorter.
 MIN_STEP_NS, MIN_STEP_SHARE = 500_000, 0.25
-# Fewer times at the end of a file do not show that they begin anew.
+# Smaller times at the end of a file are a restart of the times only if there are at least this many.
 MIN_RESTART = 3
-# A step counts as uneven up to so many periods.
+# The unevenness of a step is its difference from one period, in periods, limited to this value.
 MAX_UNEVENNESS = 10.0
 
 
 class Timed(Protocol):
-    """An image in the order of display: its place in the order of decoding, and its own time."""
+    """An image, as `FileTimes` and `DisplayOrder` need it.
+
+    ``number``: place of its packet in the order of decoding; ``own_ns``: its time in the stream, ns, or None.
+    """
 
     @property
     def number(self) -> int: ...
@@ -42,7 +50,10 @@ class Timed(Protocol):
 
 
 class Sent(Timed, Protocol):
-    """A live image: the decoding time of the packet that completed it, too."""
+    """An image of a live stream.
+
+    ``sent_ns``: decoding time of the packet that made the decoder return the image, ns, or None.
+    """
 
     @property
     def sent_ns(self) -> int | None: ...
@@ -52,36 +63,45 @@ Item = TypeVar("Item", bound=Timed)
 
 
 class DisplayOrder:
-    """Detects a stream whose times are those of decoding alone.
+    """Detects a stream that stores only decoding times, in place of the times of display.
 
-    Some containers store no others. Where images are reordered, these go back and forth in the order of
-    display, and only then.
+    Some containers can't store times of display. If such a stream has reordered images (B frames), its times
+    do not grow in the order of display. Only then must they be replaced.
     """
 
     def __init__(self) -> None:
-        self._past: deque[tuple[int, int]] = deque(maxlen=BEFORE)  # number and own time of those before
+        self._past: deque[tuple[int, int]] = deque(maxlen=BEFORE)  # number and own time of the last images
 
     def is_wrong(self, images: Iterable[Timed]) -> bool:
-        """Return whether these images' own times, and those of before, grow in the order of decoding
-        alone."""
+        """Return whether the own times are decoding times.
+
+        They are if they grow better in the order of decoding than in the order of display. ``images``: the
+        next images in the order of display; they are examined together with the images that were added.
+        """
         known = [*self._past, *((i.number, i.own_ns) for i in images if i.own_ns is not None)]
         return _descents([own for _, own in known]) > _descents([own for _, own in sorted(known)])
 
     def add(self, image: Timed) -> None:
+        """Record the next image in the order of display."""
         if image.own_ns is not None:
             self._past.append((image.number, image.own_ns))
 
     def time_ns(self, image: Sent) -> int | None:
-        """Return the time of a live image: its own, or that of decoding, which is a constant time before."""
+        """Record the next live image and return its time, ns, or None.
+
+        This is its own time if that is a time of display. Else it is the decoding time of the packet that
+        made the decoder return the image, which differs from the time of display by a constant.
+        """
         self.add(image)
         return image.sent_ns if self.is_wrong(()) else image.own_ns
 
 
 class FileTimes:
-    """Gives the images of a file stamps that grow, from 0 on or later.
+    """Gives the images of a file stamps that grow, and are never negative.
 
-    ``period_ns``: the expected step; ``start_ns``: the time at which the track begins by the container,
-    where it has one; ``ahead``: images that are looked at before one gets its stamp.
+    ``period_ns``: the expected step between images, ns; ``start_ns``: the time at which the track begins, as
+    the container states it, ns, or None; ``ahead``: how many later images are examined before an image gets
+    its stamp.
     """
 
     def __init__(self, period_ns: int, start_ns: int | None = None, ahead: int = AHEAD) -> None:
@@ -89,27 +109,33 @@ class FileTimes:
         self._steps: deque[int] = deque([max(1, period_ns)] * STEPS, STEPS)
         self._start_ns = start_ns
         self._order = DisplayOrder()
-        self._unused: list[int] = []  # own times that no image before had, in order
-        self._delay_ns: int | None = None  # of decoding times, as they are taken for those of display
-        self._last_ns: int | None = None
-        self._is_known = False  # whether a time of the file was taken so far
-        self._shift_ns = 0
-        self._clock_shift_ns = 0  # the part of the shift that is taken back
+        # Own times of the images that have no stamp yet, sorted, ns.
+        self._unused: list[int] = []
+        # Subtracted from decoding times that are used in place of times of display, ns; None before the
+        # first.
+        self._delay_ns: int | None = None
+        self._last_ns: int | None = None  # stamp of the last image, without `moved_ns`
+        self._is_known = False  # whether the file's own time was used for any image
+        self._shift_ns = 0  # added to the own times, ns
+        self._clock_shift_ns = 0  # the part of `_shift_ns` that is reduced again, image by image
         self.moved_ns = 0
-        """What is added to all times, as they begin below 0."""
+        """Added to all stamps, ns, so that the first one is not negative."""
         self.mended = 0
-        """Images whose own time was missing or wrong."""
+        """How many images had a missing or wrong time."""
         self.restarts = 0
         """How often the times restarted, or the clock was set back."""
 
     @property
     def reached_ns(self) -> int | None:
-        """The last image's stamp on the file's own clock; None where this is not known."""
+        """The last image's time on the file's own clock, ns; None before the first image and after a restart
+        of the times."""
         return None if self._last_ns is None or self.restarts else self._last_ns
 
     def stamped(self, images: Iterable[Item]) -> Iterator[tuple[int, Item]]:
-        """Yield the images with their stamps. An error of ``images`` is raised behind those that came
-        before."""
+        """Yield each image with its stamp, ns.
+
+        If ``images`` raises an error, the images before it are yielded first.
+        """
         source, waiting, fault = iter(images), deque[Item](), None
         is_over = False
         while True:
@@ -132,7 +158,7 @@ class FileTimes:
             raise fault
 
     def _stamp(self, waiting: deque[Item]) -> int:
-        """Return the stamp of the first of these images."""
+        """Return the stamp of the first image in ``waiting``, ns."""
         first, times = waiting[0], self._display_times(waiting)
         self._order.add(first)
         stamp_ns = self._checked(times)
@@ -144,8 +170,11 @@ class FileTimes:
         return stamp_ns + self.moved_ns
 
     def _display_times(self, waiting: deque[Item]) -> list[int | None]:
-        """Return the times of these images in the order of display. Of times of decoding the first image has
-        the smallest that is left."""
+        """Return the times of display of the images in ``waiting``, ns, and remove the first one's time from
+        `_unused`.
+
+        If the stream has only decoding times, these are sorted: the first image gets the smallest unused one.
+        """
         if not self._order.is_wrong(waiting):
             own_ns = waiting[0].own_ns
             if own_ns is not None:
@@ -160,7 +189,10 @@ class FileTimes:
         return [time - self._delay_ns for time in times]
 
     def _checked(self, times: list[int | None]) -> int:
-        """Return the first of these times, or what it should be. On the file's clock, with shifts."""
+        """Return the first of ``times`` plus `_shift_ns`, ns, or a replacement if this time is wrong.
+
+        ``times``: own times of the next images, ns, in the order of display.
+        """
         period_ns, last_ns = round(median(self._steps)), self._last_ns
         self._take_shift_back(times[0], period_ns)
         shifted = [None if time is None else time + self._shift_ns for time in times]
@@ -179,7 +211,7 @@ class FileTimes:
             if len(free) < MIN_RESTART:
                 self.mended += 1
                 return last_ns + period_ns
-            # The first of them goes on where the last image was.
+            # Shift all later times, so that the first of them continues the times of the images before.
             place, time_ns = free[0]
             step_ns = last_ns + (place + 1) * period_ns - time_ns
             self._shift_ns += step_ns
@@ -201,18 +233,27 @@ class FileTimes:
         )
 
     def _is_set_back(self, times: list[int | None], chain: list[tuple[int, int]], period_ns: int) -> bool:
-        """Return whether all times from now on are too early, not some of them."""
+        """Return whether all times from now on are too early, because the clock was set back.
+
+        If not, only single times are wrong. ``times``: the next times, shifted; ``chain``: those of them that
+        fit, see `_chain`.
+        """
         if not chain:
             return True
         (place, time_ns), last_ns = chain[0], self._last_ns
         if place == 0 or last_ns is None:
             return False
         is_tight = time_ns - last_ns < MIN_SHARE * (place + 1) * period_ns
-        # Also those that would be left out follow each other well.
+        # If the times that do not fit grow too, they are right: the clock was set back before them.
         before = [time for time in times[: place + 1] if time is not None]
         return is_tight and len(before) == place + 1 and _descents(before) == 0 and len(set(before)) > place
 
     def _take_shift_back(self, time_ns: int | None, period_ns: int) -> None:
+        """Reduce the shift that follows from a step of the clock, or end it if the clock stepped forward
+        again.
+
+        ``time_ns``: own time of the next image, ns, or None.
+        """
         last_ns, shift_ns = self._last_ns, self._shift_ns
         if time_ns is None or last_ns is None or not shift_ns:
             return
@@ -220,7 +261,7 @@ class FileTimes:
         def is_next(shift_ns: int) -> bool:
             return abs(time_ns + shift_ns - last_ns - period_ns) < period_ns / 2
 
-        if is_next(0) and not is_next(shift_ns):  # the clock was set forward again
+        if is_next(0) and not is_next(shift_ns):  # the clock was set forward again: no shift is needed
             self._shift_ns = self._clock_shift_ns = 0
         elif self._clock_shift_ns > 0:
             back_ns = min(self._clock_shift_ns, round(RETURN_SHARE * period_ns))
@@ -229,7 +270,7 @@ class FileTimes:
 
 
 def _are_even(times: list[int | None], period_ns: int) -> bool:
-    """Return whether nothing is to be mended: all of these times, the first of which may be missing, grow."""
+    """Return whether all times are known and grow. Only the first may be None."""
     known = [time for time in times if time is not None]
     least_ns = _least_step_ns(period_ns)
     is_whole = len(known) == len(times) - (times[0] is None)
@@ -237,20 +278,27 @@ def _are_even(times: list[int | None], period_ns: int) -> bool:
 
 
 def _least_step_ns(period_ns: int) -> float:
+    """Return the least difference of two times that are not equal, ns."""
     return min(MIN_STEP_NS, MIN_STEP_SHARE * period_ns)
 
 
 def _descents(times: list[int]) -> int:
+    """Return how many times are smaller than the one before."""
     return sum(b < a for a, b in pairwise(times))
 
 
 def _chain(times: list[int | None], last_ns: int | None, period_ns: int) -> list[tuple[int, int]]:
-    """Return as many of these times as grow, above ``last_ns``, as place and time; of several such choices
-    the one with the most even steps."""
+    """Return the longest selection of ``times`` in which each time is larger than the one before.
+
+    Each time is returned with its index in ``times``. All are larger than ``last_ns``, the time of the last
+    image, unless that is None. Of several longest selections, the one with the most even steps is returned.
+    """
     found: list[tuple[int, int]] = [] if last_ns is None else [(-1, last_ns)]
     least_ns = _least_step_ns(period_ns)
     found += [(place, time) for place, time in enumerate(times) if time is not None]
-    best: list[tuple[int, float, int]] = []  # length, less the unevenness; the one before
+    # The best selection that ends at each time: its length, its unevenness as a negative number, and the
+    # index of the time before (-1: none).
+    best: list[tuple[int, float, int]] = []
     for index, (place, time) in enumerate(found):
         options = [(0 if last_ns is None or index == 0 else -len(found), 0.0, -1)]
         for before in range(index):

@@ -1,1 +1,1 @@
-"""Code shared by the commands: options, prompts, progress, tables, video."""
+"""Code that several commands share: options, prompts, output files, progress, tables, video."""

@@ -1,4 +1,7 @@
-"""Sends a clip as a live camera would: H.264 in MPEG-TS over UDP, forward and backward without end."""
+"""Sends a video clip as a live stream, like a camera: H.264 in MPEG-TS over UDP.
+
+The clip is played forward and backward, again and again.
+"""
 
 from __future__ import annotations
 
@@ -17,24 +20,31 @@ from numpy.typing import NDArray
 from efftam_ros.images.camera import open_source
 
 FPS = 15
-# Frames of the clip's beginning that are shown until the clip may go on: they move, as a live picture does.
+# Until the whole clip may be played, only the frames 0 to FIRST_FRAMES are sent, forward and backward. A
+# single frame would look like a frozen camera.
 FIRST_FRAMES = 2
-# As a camera over a radio link: no frame waits in the encoder, a new viewer sees a picture within a second.
+# Options of x264, as for a camera on a radio link. The encoder delays no frame, and sends a key frame each
+# second, so that a new viewer soon sees a picture.
 ENCODER = {"preset": "ultrafast", "tune": "zerolatency", "crf": "20", "g": str(FPS)}
 
 
 class ClipSender(threading.Thread):
-    """Runs until `close`. ``may_go_on``: called about twice a second until it returns True; until then only
-    the clip's beginning is sent."""
+    """A thread that sends a clip to a UDP port of this computer until `close` is called."""
 
     def __init__(self, video: Path, port: int, may_go_on: Callable[[], bool]) -> None:
+        """Read the clip.
+
+        ``may_go_on``: function that returns whether the whole clip may be played. It is called about twice a
+        second until it returns True. Until then only the beginning of the clip is sent. Raises InputError if
+        the clip can't be read.
+        """
         super().__init__(name="clip", daemon=True)
         self._port, self._may_go_on = port, may_go_on
         self._ended = threading.Event()
         self._goes_on = False
         source = open_source(video)
         step = max(1, round(source.fps / FPS))
-        # Compressed: all pictures of the clip take 250 MB.
+        # Stored as JPEG, because the uncompressed pictures of the clip would need 250 MB.
         self._pictures = [
             cv2.imencode(".jpg", frame.bgr, [cv2.IMWRITE_JPEG_QUALITY, 95])[1]
             for frame in itertools.islice(source.frames(0), 0, None, step)

@@ -1,4 +1,4 @@
-"""One image through the targets, with what the commands write of it."""
+"""Processes one image for all targets, and collects the tracks and masks that the commands write."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from efftam_ros.core.targets import Step, TargetSet
 from efftam_ros.core.types import Frame, Prompt, Track
 
 Answers = dict[int, tuple[Track, NDArray[np.uint8] | None]]
-"""By target, that of the steered one first: its track, and its mask (uint8 [H, W], 0 or 255) or None."""
+"""The track of each target by id, and its mask (uint8 [H, W], 0 or 255) or None. The steered target is
+first."""
 
 
 def follow(
@@ -22,7 +23,11 @@ def follow(
     masked: bool = False,
     ids: Collection[int] | None = None,
 ) -> tuple[Answers, float]:
-    """Step the targets; return the answers, ``masked`` with masks, and the time that the masks took, s."""
+    """Process a frame for the targets, and return their answers and the time spent on masks, s.
+
+    ``prompts``: selections on this frame, by target id; ``masked``: whether the answers have masks; ``ids``:
+    the targets that are processed besides the selected ones, None: all.
+    """
     answers: Answers = {}
     masks_s = 0.0
 

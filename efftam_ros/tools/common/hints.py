@@ -1,4 +1,4 @@
-"""What may be wrong with a selection that was lost at once, and what to draw instead."""
+"""Finds the probable cause if a target is lost directly after its selection, and what to draw instead."""
 
 from __future__ import annotations
 
@@ -13,25 +13,28 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Prompt, Track, TrackState
 from efftam_ros.images.video import NS
 
-# A box with more than this share of the image, or of a side below this, px, is seldom one object.
+# A box that covers more than LARGE_SHARE of the image seldom contains only one object. A box with a side
+# below SMALL_PX, px, seldom contains a whole object.
 LARGE_SHARE, SMALL_PX = 0.25, 8.0
-# Standard deviation of grey levels (0..255) below which there is nothing to hold on to.
+# If the standard deviation of the grey levels (0..255) is smaller, the box shows nothing that can be tracked.
 PLAIN_LEVELS = 8.0
 MISSED = (TrackState.COASTING, TrackState.LOST)
 
 
 class LossCause(Enum):
-    """What is probably wrong, with the remedy."""
+    """The probable cause of a loss. Each value is a line for the user: the cause and the remedy."""
 
-    TOO_LARGE = "the box is too large: it holds more than one object; draw it close around one"
-    TOO_SMALL = "the box is too small; draw it around the whole object, or use images of more pixels"
-    PLAIN = "the box is on plain ground: nothing in it differs from what is around; draw it around an object"
+    TOO_LARGE = "the box is too large: it holds more than one object; draw the box close around one object"
+    TOO_SMALL = "the box is too small; draw the box around the whole object, or use images of more pixels"
+    PLAIN = "the box shows only a uniform background; draw the box around an object"
     OTHER = "draw the box close around one whole object, in an image in which nothing hides it"
 
 
 def lost_after_s(tracks: Sequence[Track]) -> float | None:
-    """Return the time from a target's selection to its loss, s, if it was lost without ever having been
-    tracked; else None. ``tracks``: all of one target, from its selection on."""
+    """Return the time from a target's selection to its loss, s; None if it was never lost, or ever TRACKING.
+
+    ``tracks``: all tracks of one target, from its selection on.
+    """
     if any(track.state is TrackState.TRACKING for track in tracks):
         return None
     missed = next((track for track in tracks if track.state in MISSED), None)
@@ -39,7 +42,8 @@ def lost_after_s(tracks: Sequence[Track]) -> float | None:
 
 
 def cause_of(bgr: NDArray[np.uint8], prompt: Prompt) -> LossCause:
-    """Return what is probably wrong with a selection on an image, uint8 [H, W, 3]."""
+    """Return what is probably wrong with a selection. ``bgr``: the image of the selection, uint8 [H, W,
+    3]."""
     height, width = bgr.shape[:2]
     box = prompt.box
     if box is None:
@@ -52,7 +56,7 @@ def cause_of(bgr: NDArray[np.uint8], prompt: Prompt) -> LossCause:
 
 
 def _is_plain(bgr: NDArray[np.uint8], box: Box) -> bool:
-    """Return whether a box and what is around it, half its size on each side, are of one grey."""
+    """Return whether a box and its surroundings, half its size on each side, show one uniform grey."""
     height, width = bgr.shape[:2]
     left, top = max(0, int(box.x - box.width / 2)), max(0, int(box.y - box.height / 2))
     right, bottom = min(width, int(box.x1 + box.width / 2)), min(height, int(box.y1 + box.height / 2))

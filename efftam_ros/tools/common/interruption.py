@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and SIGHUP (the connection to the vehicle's computer broke) end a command in order."""
+"""Ends a command in order on SIGINT, SIGTERM and SIGHUP (sent when a remote terminal is disconnected)."""
 
 import signal
 import sys
@@ -13,9 +13,12 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def interruptible() -> Iterator[SimpleNamespace]:
-    """Raise KeyboardInterrupt for these signals inside the block, except for those that the process ignores
-    (nohup). The value's ``pending``: a signal came, and nothing has ended because of it yet. Further signals
-    change nothing, as two may be sent at once."""
+    """Raise KeyboardInterrupt in a ``with`` block when the process receives one of `SIGNALS`.
+
+    Signals that the process ignores (nohup) are still ignored. The value of the ``with`` statement has the
+    attribute ``pending``: whether a signal was received. Further signals are ignored, because a terminal may
+    send two at once.
+    """
     came, hook = SimpleNamespace(pending=False, timer=Timer(0.0, int)), sys.unraisablehook
 
     def interrupt(*_: Any) -> None:
@@ -24,7 +27,8 @@ def interruptible() -> Iterator[SimpleNamespace]:
             raise KeyboardInterrupt
 
     def again(problem: Any) -> None:
-        # Python discards what is raised in __del__ or in a callback of a C library: it is raised again.
+        # Python discards an exception that is raised in __del__ or in a callback of a C library. If that was
+        # the KeyboardInterrupt, the signal is raised again a moment later.
         if not issubclass(problem.exc_type, KeyboardInterrupt):
             return hook(problem)
         came.pending, came.timer = False, Timer(0.05, signal.raise_signal, [signal.SIGINT])

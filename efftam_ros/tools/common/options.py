@@ -1,4 +1,4 @@
-"""Options that several commands share: network, back end, tracker settings."""
+"""Command line options that several commands share: source, network, back end, tracker settings."""
 
 from __future__ import annotations
 
@@ -27,14 +27,17 @@ from efftam_ros.tools.common.terminal import print_table
 
 
 def add_bundle_argument(parser: argparse.ArgumentParser) -> None:
-    """Add BUNDLE, to be opened with `open_bundle`."""
+    """Add the optional argument BUNDLE. `open_bundle` opens its value."""
     parser.add_argument(
         "bundle", type=Path, nargs="?", metavar="BUNDLE", help="folder (default: the shipped bundle)"
     )
 
 
 def open_bundle(folder: Path | None) -> Bundle:
-    """Open the bundle in ``folder``, None for the shipped one. Raises InputError when it is damaged."""
+    """Open the bundle in ``folder``; None: the bundle that ships with the package.
+
+    Raises InputError if the bundle is missing or damaged.
+    """
     return default_bundle() if folder is None else Bundle.load(folder)
 
 
@@ -64,15 +67,18 @@ def add_threads_argument(group: argparse._ActionsContainer) -> None:
 
 
 def pipeline_config(args: argparse.Namespace, max_targets: int = 1, **more: Any) -> PipelineConfig:
-    """Return what the options of `add_network_arguments`, or some, ask for. Raises InputError: out of
-    range."""
+    """Return the configuration that the options of `add_network_arguments` describe.
+
+    ``args`` may lack some of these options; ``max_targets``: how many targets can be followed at once;
+    ``more``: further fields. Raises InputError if a value is out of range.
+    """
     names = ("bundle", "backend", "precision", "threads")
     given = {name: value for name in names if (value := getattr(args, name, None)) is not None} | more
     return PipelineConfig(max_targets=max_targets, **(given | {"bundle": str(given.get("bundle") or "")}))
 
 
 def add_backend_argument(group: argparse._ActionsContainer, names: Sequence[str], default: str) -> None:
-    """Add --backend, one of ``names``."""
+    """Add --backend. ``names``: the allowed back ends; ``default``: one of them."""
 
     def parse(text: str) -> str:
         try:
@@ -88,14 +94,17 @@ def add_backend_argument(group: argparse._ActionsContainer, names: Sequence[str]
 
 
 def add_precision_argument(group: argparse._ActionsContainer) -> None:
-    """Add --precision, of `PRECISIONS`; which of them a back end offers is checked when it is opened."""
+    """Add --precision, with the values of `PRECISIONS`.
+
+    Whether the chosen back end offers the precision is checked later, when the back end is opened.
+    """
     offered = "; ".join(f"{row.name}: {', '.join(row.precisions)}" for row in TABLE if row.precisions)
     group.add_argument(
         "--precision",
         choices=PRECISIONS,
         default="auto",
-        help="auto (default): the fastest that agrees with the CPU; fp32: to compare, or where results look"
-        f" wrong; fp16, int8: to force one ({offered})",
+        help="auto (default): the fastest that agrees with the CPU; fp32: to compare, or if results look"
+        f" wrong; fp16, int8: to force this precision ({offered})",
     )
 
 
@@ -104,7 +113,10 @@ def add_quiet_argument(group: argparse._ActionsContainer, text: str = "no progre
 
 
 def add_source_argument(parser: argparse.ArgumentParser, **more: Any) -> None:
-    """Add SOURCE as ``video``, for `open_source`."""
+    """Add the argument SOURCE, stored as ``video``: a path, or a text for a live source.
+
+    ``more``: further parameters of `add_argument`.
+    """
     parser.add_argument(
         "video",
         type=lambda text: text if is_live(text) else Path(text),
@@ -116,21 +128,23 @@ def add_source_argument(parser: argparse.ArgumentParser, **more: Any) -> None:
 def add_image_arguments(
     group: argparse._ActionsContainer, track_action: type[argparse.Action] | None = None
 ) -> None:
-    """Add --fps, --track and --range, of videos and folders of images. ``track_action``: of a command whose
-    --track takes files, too."""
+    """Add --fps, --track and --range, for videos and folders of images.
+
+    ``track_action``: the action of --track in a command whose --track also accepts a file to write.
+    """
     text = "frame rate of a folder (default 30) or raw stream (.h264, .mjpeg)"
     group.add_argument("--fps", type=float, help=text)
     text = "number of the video track, where a file or stream has several (default: its default one)"
     if track_action is None:
         group.add_argument("--track", type=int, default=DEFAULT_TRACK, metavar="N", help=text)
     else:
-        text += "; a file .kml or .geojson takes the targets' ways over the ground"
+        text += "; or a file .kml or .geojson, to which the targets' tracks on the ground are written"
         group.add_argument("--track", action=track_action, default=DEFAULT_TRACK, metavar="N|FILE", help=text)
     add_range_argument(group)
 
 
 def report(line: str) -> None:
-    """Print a line on what is noticed while a source is read."""
+    """Print a line to stderr."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -144,7 +158,11 @@ def add_range_argument(group: argparse._ActionsContainer) -> None:
 
 
 def list_of(choices: Sequence[str]) -> Callable[[str], list[str]]:
-    """Return the type of an option "A,B" whose values are of ``choices``; repeated values count once."""
+    """Return a parser for an option with a list of values, such as "A,B"; it is passed as ``type`` to
+    argparse.
+
+    ``choices``: the allowed values. The parser returns them without repetitions.
+    """
 
     def parse(text: str) -> list[str]:
         names = [name for name in text.split(",") if name]
@@ -159,7 +177,7 @@ def list_of(choices: Sequence[str]) -> Callable[[str], list[str]]:
 
 
 def add_tracker_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add --view, --policy, and --set NAME=VALUE for every other field of TrackerConfig."""
+    """Add --view, --policy and --set NAME=VALUE, by which every field of TrackerConfig can be set."""
     group = parser.add_argument_group("tracker")
     group.add_argument(
         "--view",
@@ -187,7 +205,8 @@ def add_settings_argument(group: argparse._ActionsContainer) -> None:
 
 
 class _SettingAction(argparse.Action):
-    """Appends to the list; "help" prints the settings and ends the program, as --help does."""
+    """Action of --set: appends NAME=VALUE to the list. For "help" it prints all settings and ends the
+    program."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option: Any = None
@@ -212,9 +231,10 @@ def _range(metadata: Mapping[str, Any]) -> str:
 
 
 def tracker_config(settings: list[str], **chosen: str | None) -> TrackerConfig:
-    """Build a TrackerConfig from ``name=value`` texts and from separate options (None: not given).
+    """Return the TrackerConfig that the options describe.
 
-    Raises InputError: no ``=``, unknown setting, not a number, out of range, given twice.
+    ``settings``: texts NAME=VALUE; ``chosen``: further fields by name, None if not given. Raises InputError:
+    no ``=``, unknown setting, not a number, out of range, given twice.
     """
     kinds = {f.name: type(f.default) for f in fields(TrackerConfig) if f.default is not MISSING}
     values: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}

@@ -1,4 +1,7 @@
-"""Checks outputs before the work; writes files atomically: under a temporary name, then renamed."""
+"""Checks before the work whether the output files can be written, and writes files atomically.
+
+Atomically: a file is written under a temporary name, and renamed when it is complete.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,13 @@ SUFFIXES = {"video": (".mp4", ".m4v", ".mov"), "recording": (".rrd",), "picture"
 
 @dataclass(frozen=True)
 class Output:
-    """What a command will write: the option that names it and its path, None where it was not asked for.
+    """A file or folder that a command will write.
 
-    ``kind``: a "folder" is made with its parents where it is missing; a "new folder" (a bag) may not exist,
-    its parent must; the others are files in an existing folder, "-" being stdout.
+    Attributes:
+        option: The command line option that names the output, for error texts.
+        path: None if the option was not given; "-" means stdout.
+        kind: A "folder" is made, with its parents, if it does not exist. A "new folder" (a bag) must not
+            exist, but its parent must. All other kinds are files, whose folder must exist.
     """
 
     option: str
@@ -32,16 +38,18 @@ class Output:
 
 
 def check_outputs(outputs: Iterable[Output], inputs: Iterable[str | Path | None] = ()) -> None:
-    """Raises InputError, before the work, when an output can't be written, is or lies in one of the
-    ``inputs`` (also through a link), or is another output."""
+    """Raise InputError if an output can't be written, or would overwrite an input or another output.
+
+    ``inputs``: the files and folders that the command reads. Links are followed.
+    """
     taken = {Path(given).resolve(): "the input" for given in inputs if given is not None}
     for output in outputs:
         path = output.path
         if path is None or str(path) == "-" or (path.exists() and not (path.is_file() or path.is_dir())):
-            continue  # stdout, a device or a pipe
+            continue  # there is nothing to check for stdout, a device or a pipe
         place = path.resolve()
         for other, what in taken.items():
-            # A new folder replaces no input.
+            # A new folder inside an input folder is allowed: it replaces nothing.
             if other in (place, *place.parents) and (output.kind, what) != ("new folder", "the input"):
                 raise InputError(f"{output} is {what} or lies in it; give another name")
         taken[place] = str(output)
@@ -50,8 +58,8 @@ def check_outputs(outputs: Iterable[Output], inputs: Iterable[str | Path | None]
         above = path.absolute().parents
         there = next(p for p in ((path, *above) if output.kind == "folder" else above) if p.exists())
         try:
-            # Test by writing: permission bits do not reveal a read-only disk, an over-long name or a full
-            # quota.
+            # Make a temporary folder as a test: permission bits do not show a read-only disk, a name that is
+            # too long or a full quota.
             with tempfile.TemporaryDirectory(prefix=f".{path.absolute().name}.", suffix=".part", dir=there):
                 pass
         except OSError as error:
@@ -76,13 +84,13 @@ def _fault(kind: str, path: Path) -> str:
 
 @contextmanager
 def replacing(path: Path, keep: bool = False) -> Iterator[Path]:
-    """Yield a temporary name with the same suffix; at the end of the block that file, if there is one,
-    replaces ``path``. A device or a pipe is its own name.
+    """Yield a temporary path with the same suffix. After the ``with`` block the file there replaces ``path``.
 
-    If the block raises, the temporary file is removed and ``path`` stays unchanged, with ``keep`` only for an
-    OSError; that of writing it names ``path``.
+    For a device or a pipe ``path`` itself is yielded. If the block raises an error, the temporary file is
+    removed and ``path`` stays unchanged. With ``keep`` this applies only to OSError; after other errors the
+    file still replaces ``path``. An OSError on the temporary file is raised with ``path`` as the file's name.
     """
-    target = path.resolve()  # a symbolic link stays one
+    target = path.resolve()  # if `path` is a symbolic link, its target is replaced, not the link
     is_stream = path.exists() and not path.is_file()
     part = path if is_stream else target.with_name(f".{target.stem}.{os.getpid()}.part{target.suffix}")
     is_wanted = keep

@@ -1,4 +1,4 @@
-"""The page on which a target in a video is drawn, served by the optional package efftam_operator."""
+"""Opens a web page on which a person draws the target in a video. The package efftam_operator serves it."""
 
 from __future__ import annotations
 
@@ -22,20 +22,30 @@ INSTALL = "install it (the wheel of efftam_ros has it), or select the target wit
 
 
 class DrawingPage(Protocol):
-    """A page in a browser: a person draws the target on one image, then watches the others."""
+    """A page in a browser, on which a person draws the target on one image and then watches the others."""
 
     def ask(self, bgr: NDArray[np.uint8], stamp_ns: int, progress: VideoProgress | None = None) -> Prompt:
-        """Show an image, uint8 [H, W, 3], until a target is drawn on it; returns what was drawn, image px."""
+        """Show an image until a person draws a target on it, and return the selection, image px.
+
+        ``bgr``: uint8 [H, W, 3]; ``stamp_ns``: the image's stamp, ns; ``progress``: position in the video,
+        None if the source has no end.
+        """
         ...
 
     def show(self, bgr: NDArray[np.uint8], track: Track, progress: VideoProgress | None = None) -> None:
-        """Show an image and what was tracked in it. The pixels must stay unchanged afterwards."""
+        """Show an image with its track.
+
+        ``bgr``: uint8 [H, W, 3], which must not be changed afterwards; ``progress``: see `ask`.
+        """
         ...
 
 
 class ServedPage(Protocol):
-    """A page that is served. ``page``: for the images; ``urls``: where it opens; ``announcement``: lines for
-    a terminal that report it."""
+    """A page while its server runs.
+
+    ``page``: shows the images; ``urls``: addresses at which a browser opens the page; ``announcement``: lines
+    for the terminal that list the addresses.
+    """
 
     @property
     def page(self) -> DrawingPage: ...
@@ -48,13 +58,13 @@ class ServedPage(Protocol):
 
 
 def open_page(address: str, port: int, token: str, over: str) -> AbstractContextManager[ServedPage]:
-    """Serve the page inside a ``with`` block.
+    """Return a context manager that serves the page inside a ``with`` block.
 
     Args:
-        address: Address to listen on.
-        port: Port to listen on; 0: a free one.
-        token: What a page must send; "": a new one if the address is not local.
-        over: What the page shows once the block has ended, one line.
+        address: IP address that the server listens on.
+        port: Port that the server listens on; 0: any free port.
+        token: Secret that a browser must send; "": a new one is made unless the address is local.
+        over: One line, which the page shows after the ``with`` block has ended.
 
     Raises:
         InputError: The package is not installed, or the address or port can't be used.
@@ -68,8 +78,11 @@ def open_page(address: str, port: int, token: str, over: str) -> AbstractContext
 
 
 def show_in_browser(url: str) -> bool:
-    """Open an address in the browser of a person who sits at this computer; returns whether there is one: a
-    terminal and a desktop, not a login over the network."""
+    """Open an address in this computer's browser, if a person sits at the computer. Return whether a browser
+    opened.
+
+    A person is assumed if stderr is a terminal, there is a desktop, and the login is not over SSH.
+    """
     has_desktop = sys.platform in ("darwin", "win32") or bool(
         os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     )

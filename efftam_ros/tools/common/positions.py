@@ -1,4 +1,5 @@
-"""Where on the ground the targets of a recorded video are, by the optional package efftam_flight."""
+"""Computes the targets' positions on the ground for a recorded video, by the optional package
+efftam_flight."""
 
 from __future__ import annotations
 
@@ -17,19 +18,23 @@ TRACK_ENDINGS = (".kml", ".geojson", ".json")
 
 
 class Positions(Protocol):
-    """Positions of the targets of one video."""
+    """Computes the ground positions of the targets of one video."""
 
     def locate(self, tracks: Mapping[int, Track]) -> dict[int, dict[str, Any]]:
-        """Return by target the JSON of its position in this image."""
+        """Return the position of each target as JSON values, by target id. ``tracks``: of one image, by
+        id."""
         ...
 
     def write(self, path: Path) -> int:
-        """Write the tracks of all targets as KML or GeoJSON; return the number of points. Raises OSError."""
+        """Write the ground tracks of all targets as KML or GeoJSON, by the suffix of ``path``.
+
+        Returns the number of points. Raises OSError.
+        """
         ...
 
 
 class TrackAction(argparse.Action):
-    """``--track`` twice over: a number is the video track that is read, a file takes the targets' ways."""
+    """Action of --track: a number selects the video track; a file name is where ground tracks are written."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         if values.lstrip("-").isdecimal():
@@ -46,7 +51,7 @@ class TrackAction(argparse.Action):
 def add_position_arguments(parser: argparse.ArgumentParser) -> None:
     """Add --poses, --field-of-view, --terrain and --target-height.
 
-    --track FILE is among the video's options.
+    The related option --track FILE is added by `add_image_arguments`.
     """
     group = parser.add_argument_group("position on the ground")
     group.add_argument(
@@ -74,11 +79,11 @@ def add_position_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def open_positions(args: argparse.Namespace, size: tuple[int, int]) -> Positions | None:
-    """Open the positions that the options of `add_position_arguments` ask for; None where they ask for
-    nothing.
+    """Return the computation of positions that the options describe; None if no such option was given.
 
-    Raises InputError: the package is not installed, a file can't be read, the camera's poses or its field of
-    view are not known.
+    ``args``: with the options of `add_position_arguments` and --track; ``size``: width and height of the
+    video, px. Raises InputError: the package is not installed, a file can't be read, the camera's poses or
+    its field of view are not known.
     """
     if args.poses is None and args.ground_track is None and args.terrain is None:
         return None

@@ -1,4 +1,4 @@
-"""Builds prompts from command line options: box, points or mask."""
+"""Builds prompts from the command line options --box, --point and --mask."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from efftam_ros.core.types import Prompt
 from efftam_ros.images.stills.folder import read_bgr
 
 MIN_SIDE_PX = 4.0
-"""Smaller boxes are a slip of the hand, also on the page."""
+"""Least width and height of a box, px. The page has the same limit, because smaller boxes are drawn by
+mistake."""
 
 
 def add_prompt_arguments(parser: argparse.ArgumentParser, *, mask: bool = True) -> None:
-    """Add --box and --point (repeatable) and, with ``mask``, --mask; `read_prompts` reads them."""
+    """Add --box and --point, both repeatable, and --mask if ``mask`` is True. `read_prompts` reads the
+    values."""
     group = parser.add_argument_group("target (box, points, or both" + ("; or a mask)" if mask else ")"))
     add_target_arguments(group, "the video" if mask else None, several=True)
 
@@ -25,11 +27,14 @@ def add_prompt_arguments(parser: argparse.ArgumentParser, *, mask: bool = True) 
 def add_target_arguments(
     group: argparse._ActionsContainer, masked: str | None, several: bool = False
 ) -> None:
-    """Add --box, --point and, for masks of the size of what ``masked`` names, --mask. ``several``: targets,
-    by ids before the numbers."""
+    """Add --box and --point, and --mask if ``masked`` is not None.
+
+    ``masked``: name of the image whose size a mask must have, for the help; ``several``: whether several
+    targets can be selected, with their ids before a colon.
+    """
     box, point = "box around the target: left, top, width, height, px", "a point on the target, px"
     if several:
-        more = "; each further one is another target, with the next id unless one is given"
+        more = "; each further --box is another target, with the next id unless an id is given"
         group.add_argument("--box", action="append", default=[], metavar="[ID:]X,Y,W,H", help=box + more)
     else:
         group.add_argument("--box", metavar="X,Y,W,H", help=box)
@@ -52,9 +57,10 @@ def add_target_arguments(
 def read_prompts(
     boxes: list[str], points: list[str], mask: Path | None, width: int, height: int
 ) -> dict[int, Prompt]:
-    """Return the Prompts by target for an image of ``width`` x ``height`` px; empty if no option was given.
+    """Return the prompt of each target by id, for an image of ``width`` x ``height`` px.
 
-    Raises InputError as `read_prompt` and `by_target` do.
+    ``boxes``, ``points``, ``mask``: values of the options. The result is empty if none was given. Raises
+    InputError for the same reasons as `read_prompt` and `by_target`.
     """
     given = by_target(boxes, points)
     if mask is not None:
@@ -66,8 +72,11 @@ def read_prompts(
 
 
 def by_target(boxes: list[str], points: list[str]) -> dict[int, tuple[list[str], list[str]]]:
-    """Return by target its box, if there is one, and its points. Raises InputError for an id that is none,
-    and for two boxes of one."""
+    """Sort the values of --box and --point by target id: for each id a list of at most one box, and the
+    points.
+
+    Raises InputError for an invalid id, and for two boxes of one target.
+    """
     given: dict[int, tuple[list[str], list[str]]] = {}
     for text in boxes:
         target_id, numbers_of = _with_id("--box", text, len(given))
@@ -81,7 +90,10 @@ def by_target(boxes: list[str], points: list[str]) -> dict[int, tuple[list[str],
 
 
 def _with_id(option: str, text: str, without: int) -> tuple[int, str]:
-    """Return the id before a colon, or ``without``, and the rest."""
+    """Split the value of an option into the target id before the colon and the numbers behind it.
+
+    ``without``: the id if there is no colon. Raises InputError for an invalid id.
+    """
     before, colon, after = text.rpartition(":")
     if not colon:
         return without, text
@@ -91,9 +103,10 @@ def _with_id(option: str, text: str, without: int) -> tuple[int, str]:
 
 
 def read_prompt(box: str | None, points: list[str], mask: Path | None, width: int, height: int) -> Prompt:
-    """Build the Prompt for an image of ``width`` x ``height`` px.
+    """Return the prompt of one target, for an image of ``width`` x ``height`` px.
 
-    Raises InputError: an unreadable mask, and as `read_box`, `read_points` and `Prompt.checked`.
+    ``box``, ``points``, ``mask``: values of the options. Raises InputError for an unreadable mask, and for
+    the same reasons as `read_box`, `read_points` and `Prompt.checked`.
     """
     marked, labels = read_points(points)
     prompt = Prompt(
@@ -106,7 +119,7 @@ def read_prompt(box: str | None, points: list[str], mask: Path | None, width: in
 
 
 def read_box(text: str) -> Box:
-    """Return a box, px. Raises InputError: not numbers, too small."""
+    """Parse the value X,Y,W,H of --box, px. Raises InputError: not four numbers, or a side is too short."""
     box = Box(*numbers("--box", text, "X,Y,W,H", (4,)))
     if 0 < min(box.width, box.height) < MIN_SIDE_PX:
         raise InputError(
@@ -117,7 +130,11 @@ def read_box(text: str) -> Box:
 
 
 def read_points(texts: list[str]) -> tuple[list[tuple[float, float]], list[int]]:
-    """Points, px, and labels, 1 on the target and 0 off it. Raises InputError: not numbers, other label."""
+    """Parse the values X,Y or X,Y,LABEL of --point, and return the points, px, and the labels.
+
+    A label is 1 for a point on the target (the default) and 0 for a point off the target. Raises InputError:
+    not two or three numbers, or another label.
+    """
     parsed = [numbers("--point", text, "X,Y or X,Y,0", (2, 3)) for text in texts]
     for text, values in zip(texts, parsed, strict=True):
         if values[2:] not in ([], [0.0], [1.0]):
@@ -126,7 +143,11 @@ def read_points(texts: list[str]) -> tuple[list[tuple[float, float]], list[int]]
 
 
 def numbers(option: str, text: str, shape: str, counts: tuple[int, ...]) -> list[float]:
-    """Parse comma-separated numbers. Raises InputError naming the option and the expected ``shape``."""
+    """Parse finite numbers that are separated by commas.
+
+    ``option``: the option, for the error text; ``shape``: the expected form, such as "X,Y"; ``counts``: the
+    allowed counts of numbers. Raises InputError.
+    """
     try:
         values = [float(number) for number in text.split(",")]
     except ValueError:

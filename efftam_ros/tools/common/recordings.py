@@ -1,4 +1,4 @@
-"""The option --rerun: recordings for the Rerun viewer, which the optional package efftam_workshop writes."""
+"""The option --rerun: the optional package efftam_workshop writes a recording for the Rerun viewer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PACKAGE = "efftam_workshop"
 
 
 class ViewerRecording(Protocol):
-    """A recording that is being written."""
+    """A recording for the Rerun viewer, open for writing."""
 
     def write(
         self,
@@ -31,15 +31,16 @@ class ViewerRecording(Protocol):
         part: str = "",
         truth: Sequence[float] | None = None,
     ) -> None:
-        """Add an image (BGR uint8 [H, W, 3]) and the answers to it, by target.
+        """Add an image and the tracks in it.
 
-        ``part``: name of a sequence, where the run has several; ``truth``: the true box x, y, w, h, px.
+        ``bgr``: uint8 [H, W, 3]; ``answers``: tracks and masks by target id; ``part``: name of the sequence,
+        if the run has several; ``truth``: the true box x, y, w, h, px, if it is known.
         """
         ...
 
 
 def add_rerun_argument(group: argparse._ActionsContainer) -> None:
-    """Add --rerun FILE.rrd."""
+    """Add the option --rerun FILE.rrd."""
     group.add_argument(
         "--rerun",
         type=Path,
@@ -50,9 +51,9 @@ def add_rerun_argument(group: argparse._ActionsContainer) -> None:
 
 
 def rerun_output(path: Path | None) -> Output:
-    """Return what --rerun writes, to be checked with the other outputs.
+    """Return the output of --rerun, for `check_outputs`. ``path``: the option's value, or None.
 
-    Raises InputError where the package that writes it is not installed, ModuleNotFoundError without Rerun.
+    Raises InputError if efftam_workshop is not installed, and ModuleNotFoundError if Rerun is not installed.
     """
     if path is not None:
         _writer()
@@ -61,9 +62,9 @@ def rerun_output(path: Path | None) -> Output:
 
 
 def open_recording(path: Path | None, name: str) -> AbstractContextManager[ViewerRecording | None]:
-    """Write ``path`` for the length of a with block; yields None where ``path`` is None.
+    """Return a context manager that yields an open recording, or None if ``path`` is None.
 
-    The viewer shows files of the same ``name`` together.
+    ``name``: the viewer shows recordings of the same name together.
     """
     if path is None:
         return nullcontext()

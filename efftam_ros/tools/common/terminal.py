@@ -1,4 +1,4 @@
-"""Progress on stderr, shown on terminals only, and text tables."""
+"""Progress bars on a terminal, and tables as text."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 
 
 def progress_bar(total: int | None, text: str, *, unit: str = "frame", quiet: bool = False) -> tqdm:
-    """Return a tqdm bar on stderr, disabled by ``quiet`` or if stderr is not a terminal. ``total`` may be
-    None."""
+    """Return a progress bar on stderr. It is invisible with ``quiet`` and if stderr is not a terminal.
+
+    ``total``: number of units, None if unknown; ``text``: label of the bar; ``unit``: name of a unit.
+    """
     from tqdm import tqdm
 
     return tqdm(
@@ -39,7 +41,11 @@ def print_table(
     title: str = "",
     file: TextIO | None = None,
 ) -> None:
-    """Print rows under headers: numbers right-aligned with ``digits`` decimals, None and NaN as a dash."""
+    """Print a table.
+
+    Floats have ``digits`` decimals; None, NaN and infinity are printed as a dash. ``title``: a line above the
+    table; ``file``: where to print (default: stdout).
+    """
     out = file or sys.stdout
     if title:
         print(title, file=out)
@@ -48,7 +54,11 @@ def print_table(
 
 
 def table_lines(headers: Sequence[str], rows: Sequence[Sequence[Cell]], *, digits: int = 3) -> list[str]:
-    """Return the lines of the table; columns of numbers (also as text) and empty cells are right-aligned."""
+    """Return a table as lines of text: the headers, a ruler, and the rows.
+
+    A column is right-aligned if its cells are numbers, texts that are numbers, or None. ``digits``: decimals
+    of floats.
+    """
     cells = [[_text(cell, digits) for cell in row] for row in rows]
     widths = [
         max([len(header)] + [len(row[column]) for row in cells]) for column, header in enumerate(headers)

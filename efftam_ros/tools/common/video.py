@@ -1,4 +1,4 @@
-"""Writes H.264 that browsers can play."""
+"""Writes H.264 videos that browsers can play."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.images.source import NS
 from efftam_ros.tools.common.outputs import Output, check_outputs, replacing
 
-# MPEG's usual clock: the period of every common frame rate is a whole number of ticks.
+# The usual clock of MPEG. The period of every common frame rate is a whole number of its ticks.
 TICKS_PER_S = 90_000
 
 
 class VideoWriter:
-    """Writes H.264, yuv420p, with the index first, for browsers. A context manager.
+    """Writes a video as H.264 (yuv420p), with the file's index first, as browsers need it. A context manager.
 
-    The file appears under its name when it is complete; until then an existing one stays. Frames are BGR
-    uint8 [H, W, 3] of one size; for odd sizes the last column or row is repeated, because 4:2:0 needs even
-    sizes. Stamps may be unevenly spaced. ``pixel_ratio``: width of a pixel by its height, for players.
+    The file gets its name when it is complete; until then an existing file of this name stays unchanged. If
+    the width or height is odd, the last column or row is repeated, because yuv420p needs even sizes. Images
+    may be unevenly spaced in time.
     """
 
     def __init__(
@@ -37,10 +37,17 @@ class VideoWriter:
         crf: int = 21,
         pixel_ratio: Fraction = Fraction(1),
     ) -> None:
+        """Open the file.
+
+        ``width``, ``height``: px; ``fps``: nominal images per second; ``crf``: x264's quality, 0 (best) to
+        51; ``pixel_ratio``: width of a pixel divided by its height, for players. Raises InputError if the
+        file can't be written.
+        """
         import av
 
         self.path, self.width, self.height = Path(path), width, height
-        check_outputs([Output("", self.path, "video")])  # FFmpeg opens the file with the first frame
+        # Checked now, because FFmpeg opens the file only at the first frame.
+        check_outputs([Output("", self.path, "video")])
         self._place = ExitStack()
         self._part = self._place.enter_context(replacing(self.path))
         try:
@@ -62,7 +69,11 @@ class VideoWriter:
         self._last_pts = -1
 
     def write(self, bgr: NDArray[np.uint8], stamp_ns: int) -> None:
-        """Append a frame, shown from ``stamp_ns`` on (any origin, increasing)."""
+        """Append an image.
+
+        ``bgr``: uint8 [H, W, 3]; ``stamp_ns``: when it is shown, ns, from any origin. Raises ValueError for
+        another size, and OSError if the file can't be written.
+        """
         import av
 
         if bgr.shape != (self.height, self.width, 3):
@@ -72,16 +83,17 @@ class VideoWriter:
         if self._first_ns is None:
             self._first_ns = stamp_ns
         frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(bgr), format="bgr24")
-        # The encoder needs strictly increasing times; a repeated stamp is shown for one tick.
+        # The encoder needs increasing times. A stamp that does not increase becomes one tick after the last
+        # one.
         ticks = round((stamp_ns - self._first_ns) * TICKS_PER_S / NS)
         self._last_pts = frame.pts = max(ticks, self._last_pts + 1)
         frame.time_base = Fraction(1, TICKS_PER_S)
         self._mux(frame)
 
     def close(self) -> None:
-        """Finish the file and move it to its place; without a frame, or after an error, no file is written.
+        """Finish the file and give it its name. Without any image, or after an error, no file is written.
 
-        Raises OSError, leaving an existing file unchanged.
+        Raises OSError if the file can't be finished; an existing file of the name then stays unchanged.
         """
         if self._is_closed:
             return
@@ -90,7 +102,7 @@ class VideoWriter:
         with self._place:
             if is_wanted:
                 self._mux(None)
-            # FFmpeg raises the first error again.
+            # After an error FFmpeg raises the same error again here. The error was raised already by `_mux`.
             with suppress(OSError) if self._has_failed else nullcontext():
                 self._container.close()
             if not is_wanted and self._part.is_file():
@@ -102,7 +114,7 @@ class VideoWriter:
         try:
             self._container.mux(self._stream.encode(frame))
         except (OSError, av.error.FFmpegError) as error:
-            # FFmpeg crashes where more is muxed into a file whose header could not be written.
+            # If the header could not be written, FFmpeg would crash at the next frame. So no more is written.
             self._has_failed = True
             raise OSError(error.errno, error.strerror, str(self.path)) from None
 

@@ -1,1 +1,1 @@
-"""The command `efftam doctor`."""
+"""The command `efftam doctor`, which checks what can run on this computer."""

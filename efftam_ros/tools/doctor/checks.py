@@ -1,4 +1,4 @@
-"""Sections of the report: Python packages and the network that ships, ROS 2, and the machine."""
+"""The checks of `efftam doctor` on Python packages, the shipped networks, ROS 2 and the machine."""
 
 from __future__ import annotations
 
@@ -28,8 +28,12 @@ from efftam_ros.version import __version__
 
 
 class Finding(NamedTuple):
-    """``state``: "ok", "absent" (optional), "wrong" (missing or misconfigured), "untried" (takes minutes).
-    ``remedy``: the one command or step that mends it, "" where nothing is to be mended."""
+    """One line of the report.
+
+    ``section``, ``name``: what was checked. ``state``: "ok", "absent" (an optional part is missing), "wrong"
+    (missing or misconfigured) or "untried" (the check would take minutes). ``found``: the result, for people.
+    ``remedy``: the command or step that corrects it; "" if nothing has to be corrected.
+    """
 
     section: str
     name: str
@@ -39,7 +43,7 @@ class Finding(NamedTuple):
 
 
 def row(section: str, name: str, found: str, remedy: str = "", state: str = "absent") -> Finding:
-    """Return a finding in ``state`` where there is a ``remedy``, else "ok"."""
+    """Return a finding. Its state is "ok" if ``remedy`` is empty, else ``state``."""
     return Finding(section, name, state if remedy else "ok", found, remedy)
 
 
@@ -47,7 +51,7 @@ PYTHON = "Python"
 
 
 def python_findings() -> Iterator[Finding]:
-    """Yield the findings on what every command needs, and on the network."""
+    """Yield the findings on the Python packages that every command needs, and on the shipped networks."""
     yield row(PYTHON, "python", f"{platform.python_version()} ({sys.executable})")
     yield row(PYTHON, "efftam_ros", f"{__version__} ({Path(efftam_ros.__file__).parent})")
     for module, pip in (("numpy", "numpy"), ("cv2", "opencv-python-headless")):
@@ -67,14 +71,17 @@ def python_findings() -> Iterator[Finding]:
         yield Finding(PYTHON, "network", "wrong", str(error), "install the package again")
     try:
         manifest, content = read_network()
-        size = f"{len(content) / 1e6:.2f} MB, {manifest['size']} numbers of a crop"
+        size = f"{len(content) / 1e6:.2f} MB, {manifest['size']} numbers for each crop"
         yield row(PYTHON, "identity network", f"{size}; the parameter identity turns it off")
     except BackendError as error:
         yield Finding(PYTHON, "identity network", "wrong", error.reason, error.remedy)
 
 
 def tool_findings(extra: str | None = None) -> Iterator[Finding]:
-    """Yield what single commands and nodes need, of one extra or of all; nothing is imported."""
+    """Yield the findings on optional packages, which single commands and nodes need. Nothing is imported.
+
+    ``extra``: only the packages of this pip extra; None: all.
+    """
     for package in OPTIONAL:
         if extra not in (None, package.extra):
             continue
@@ -84,14 +91,14 @@ def tool_findings(extra: str | None = None) -> Iterator[Finding]:
 
 
 def version(distribution: str) -> str:
-    """Version of an installed pip package, "" where it is not installed."""
+    """Return the version of an installed pip package; "" if it is not installed."""
     with suppress(importlib.metadata.PackageNotFoundError):
         return importlib.metadata.version(distribution)
     return ""
 
 
 def loads(module: str) -> str:
-    """Import a module; returns the error's text, "" if it succeeds."""
+    """Import a module, and return the error's text; "" if the import succeeds."""
     try:
         importlib.import_module(module)
         return ""
@@ -101,17 +108,19 @@ def loads(module: str) -> str:
 
 ROS = "ROS 2"
 SHM, ENOUGH_SHM_MB = "/dev/shm", 64
-"""Fast DDS passes images through /dev/shm; a few publishers of 720p images need less than this."""
+"""Fast DDS passes images through /dev/shm. A few publishers of 720p images need less free space than this,
+MB."""
 
 
 def ros_findings() -> Iterator[Finding]:
+    """Yield the findings on ROS 2, its packages and its middleware."""
     distro = os.environ.get("ROS_DISTRO", "<distro>")
     remedies = wheel_remedies() if has_ros_wheels() else ros_remedies(distro)
     for module, found in (
         ("rclpy", f"ROS_DISTRO {distro}"),
         ("efftam_ros.msg", "messages are built"),
         ("launch_ros", "launch files"),
-        ("cv_bridge", "image encodings that only it knows"),
+        ("cv_bridge", "image encodings that only cv_bridge can convert"),
         ("vision_msgs", "topic detections"),
     ):
         problem = loads(module)
@@ -122,14 +131,17 @@ def ros_findings() -> Iterator[Finding]:
 
 
 def has_ros_wheels() -> bool:
-    """Return whether ROS 2 is here as Python wheels, as scripts/setup_env installs it where there is no
-    other."""
+    """Return whether ROS 2 is installed as Python wheels. scripts/setup_env does this if there is no other
+    ROS 2."""
     spec = importlib.util.find_spec("rclpy")
     return spec is not None and spec.origin is not None and "site-packages" in Path(spec.origin).parts
 
 
 def ros_remedies(distro: str) -> dict[str, str]:
-    """Return the remedies by module, where ROS 2 is installed or is to be."""
+    """Return the remedy for each missing module if ROS 2 is installed by apt, or not at all.
+
+    ``distro``: name of the ROS distribution.
+    """
     apt = f"sudo apt install ros-{distro}-"
     return {
         "rclpy": f"source /opt/ros/{distro}/setup.bash",
@@ -141,8 +153,10 @@ def ros_remedies(distro: str) -> dict[str, str]:
 
 
 def wheel_remedies() -> dict[str, str]:
-    """Return the remedies by module, where ROS 2 is from wheels: apt's packages do not fit, and not all exist
-    as wheels."""
+    """Return the remedy for each missing module if ROS 2 is installed as Python wheels.
+
+    The packages of apt do not work with the wheels, and some modules have no wheel.
+    """
     build = "scripts/setup_env, then source .venv/setup.bash"
     return {
         "rclpy": build,
@@ -154,7 +168,7 @@ def wheel_remedies() -> dict[str, str]:
 
 
 def fastdds_profile() -> Finding:
-    """Return whether the Fast DDS profile is set and exists; images get lost without it."""
+    """Return the finding on the Fast DDS profile. Without this profile large images get lost."""
     name = "Fast DDS profile"
     values = [(variable, os.environ[variable]) for variable in PROFILE_VARIABLES if os.environ.get(variable)]
     profile = package_file("config/fastdds_images.xml") or "<package>/config/fastdds_images.xml"
@@ -171,6 +185,7 @@ def fastdds_profile() -> Finding:
 
 
 def _shared_memory() -> Iterator[Finding]:
+    """Yield the finding on the free space in /dev/shm; none if there is no such folder."""
     if Path(SHM).is_dir():
         usage = shutil.disk_usage(SHM)
         found = f"{usage.free / 1e6:.0f} of {usage.total / 1e6:.0f} MB free"
@@ -179,14 +194,18 @@ def _shared_memory() -> Iterator[Finding]:
 
 
 MACHINE = "machine"
-OLDEST_L4T = 36  # JetPack 6
+OLDEST_L4T = 36  # oldest supported major version of L4T, which is that of JetPack 6
 PACKAGES = ("cuda-bindings", "onnxruntime", "onnxruntime-gpu", "tensorrt", "tensorrt-cu13", "tensorrt-cu12")
-"""pip packages whose versions decide what runs on a GPU."""
+"""pip packages whose versions decide which back ends run on a GPU."""
 SMI = ("--query-gpu=name,driver_version,memory.total,compute_cap", "--format=csv,noheader")
 
 
 def environment(root: Path = Path("/")) -> dict[str, Any]:
-    """Return what a measurement depends on, as JSON values; None for what is not there."""
+    """Return the facts that the results of a measurement depend on, as JSON values by name.
+
+    Hardware, driver, clocks and versions of packages. None for a part that does not exist. ``root``: root of
+    the file system, for tests.
+    """
     cpu = re.search(r"^model name\s*:\s*(.+)$", text_of(root / "proc/cpuinfo"), flags=re.M)
     kernel = re.search(r"\b\d+\.\d+(\.\d+)?\b", text_of(root / "proc/driver/nvidia/version"))
     driver = answer("driver", seconds=30)
@@ -210,13 +229,13 @@ def environment(root: Path = Path("/")) -> dict[str, Any]:
 
 
 def machine_findings(facts: dict[str, Any]) -> Iterator[Finding]:
-    """Findings on what `environment` returned."""
+    """Yield the findings on the machine. ``facts``: the result of `environment`."""
     jetson = re.match(r"L4T (\d+)", facts["platform"])
     old = jetson is not None and int(jetson[1]) < OLDEST_L4T
     yield row(MACHINE, "platform", facts["platform"], "install JetPack 6.1 or newer" if old else "", "wrong")
     for line in facts["gpus"]:
         yield row(MACHINE, "NVIDIA GPU", line)
-    if facts["smi_problem"] and jetson is None:  # on a Jetson it reports little
+    if facts["smi_problem"] and jetson is None:  # on a Jetson nvidia-smi may fail without a fault
         remedy = "load NVIDIA's driver (reboot after an update) or pass the GPU into the container"
         yield Finding(MACHINE, "nvidia-smi", "wrong", facts["smi_problem"], remedy)
     if problem := facts["driver_problem"]:
@@ -240,7 +259,10 @@ def _platform(root: Path) -> str:
 
 
 def gpu_clock(root: Path) -> str | None:
-    """Range of a Jetson's GPU clock, which follows the load unless jetson_clocks fixes it."""
+    """Return the range of a Jetson's GPU clock, for people; None if there is no such clock.
+
+    The clock follows the load, unless the command jetson_clocks has fixed it.
+    """
     for folder in sorted((root / "sys/class/devfreq").glob("*gpu*")):
         low, high = (text_of(folder / f"{end}_freq").strip() for end in ("min", "max"))
         if low.isdigit() and high.isdigit():
@@ -250,7 +272,11 @@ def gpu_clock(root: Path) -> str | None:
 
 
 def _output(program: str, *arguments: str) -> tuple[str, str | None]:
-    """Return what a program writes, and its error where it fails; nothing where it is not installed."""
+    """Run a program, and return its output and its error.
+
+    The error is None if the program succeeds or is not installed. The output is empty if it fails or is not
+    installed.
+    """
     if (path := shutil.which(program)) is None:
         return "", None
     try:

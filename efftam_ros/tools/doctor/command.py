@@ -1,7 +1,7 @@
 """Report what can run here, what is missing and the command that installs it.
 
-Without options: tracking on the CPU. Exit code 0 when all that was asked for can run, else 1.
-With VIDEO: what is read of it, and which video tracks it has.
+Without options, tracking on the CPU is checked. The exit code is 0 if everything that was checked can run,
+else 1. With VIDEO the command only opens the video, and prints its size, its rate and its video tracks.
 """
 
 from __future__ import annotations
@@ -30,21 +30,24 @@ from efftam_ros.tools.doctor.probe import answer
 
 MARKS = {"ok": "ok", "absent": "--", "wrong": "!!", "untried": "??"}
 BACKENDS_SECTION = "back ends"
-# Of ROS 2: what the node does without.
+# Parts of ROS 2 that the node can run without.
 OPTIONAL_PARTS = ("launch_ros", "cv_bridge", "vision_msgs", "Fast DDS profile")
 OPEN_SECONDS = 60.0
-"""To open a back end: shorter than compiling a network or building engines, which takes minutes."""
+"""Longest time to open a back end, s. This is too short to compile a network or build engines, which takes
+minutes."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_source_argument(parser, nargs="?", metavar="VIDEO")
-    parser.add_argument("--gpu", action="store_true", help="the GPU: driver, packages, back ends")
-    parser.add_argument("--ros", action="store_true", help="the node and the page: ROS 2, messages, profiles")
-    parser.add_argument("--flight", action="store_true", help="the autopilot's bridge")
-    parser.add_argument("--all", action="store_true", help="all of these, and what single commands need")
-    parser.add_argument("--jetson", action="store_true", help="only what a Jetson needs, in order")
-    parser.add_argument("--json", action="store_true", help="the findings of --all as JSON")
-    text = "write findings, versions, reports of engines and checks, and times to FILE, to send with a fault"
+    parser.add_argument("--gpu", action="store_true", help="check the GPU: driver, packages, back ends")
+    text = "check the node and the page: ROS 2, messages, profiles"
+    parser.add_argument("--ros", action="store_true", help=text)
+    parser.add_argument("--flight", action="store_true", help="check the bridge to the autopilot")
+    text = "check all of these, and the packages that single commands need"
+    parser.add_argument("--all", action="store_true", help=text)
+    parser.add_argument("--jetson", action="store_true", help="check only what a Jetson needs, in order")
+    parser.add_argument("--json", action="store_true", help="print the findings of --all as JSON")
+    text = "write findings, versions, reports of engines and checks, and times to FILE, for a fault report"
     parser.add_argument("--report", type=Path, metavar="FILE", help=text)
 
 
@@ -79,6 +82,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _describe(video: str | Path) -> int:
+    """Open a video and print its properties. Returns the exit code 0. Raises InputError if it can't be
+    opened."""
     source = open_source(video, report=print)
     what = f"{source.fps:g} images/s" + ("" if source.count is None else f", {source.count} images")
     size = f"{source.width}x{source.height} px"
@@ -92,7 +97,10 @@ def _describe(video: str | Path) -> int:
 
 
 def _areas(args: argparse.Namespace, facts: dict[str, Any], every: bool) -> list[tuple[str, list[Finding]]]:
-    """Return what was asked for, tracking on the CPU first."""
+    """Return the title and the findings of each area that the options name. The first area is the CPU.
+
+    ``facts``: the result of `environment`; ``every``: all areas, whatever the options.
+    """
     cpu = [*python_findings(), *backend_findings(gpu=False)]
     areas = [("tracking on the CPU", cpu)]
     if args.gpu or every:
@@ -107,8 +115,11 @@ def _areas(args: argparse.Namespace, facts: dict[str, Any], every: bool) -> list
 
 
 def _verdict(findings: list[Finding]) -> str:
-    """Return why an area can't be used, "" where it can: something is wrong, or none of several back ends
-    runs."""
+    """Return a line on why an area can't be used; "" if it can.
+
+    An area with back ends can be used if at least one of them runs or was not tried. Another area can be used
+    if nothing is wrong, and only optional parts are absent.
+    """
     lacking = [f.name for f in findings if f.state == "wrong"]
     backends = [f for f in findings if f.section == BACKENDS_SECTION]
     if any(f.state in ("ok", "untried") for f in backends):
@@ -120,7 +131,7 @@ def _verdict(findings: list[Finding]) -> str:
 
 
 def _print(findings: list[Finding]) -> None:
-    """Print the findings by section; each remedy once."""
+    """Print the findings by section. A remedy that was printed before is not repeated."""
     printed: list[Finding] = []
     for finding in sorted(
         findings, key=lambda f: list(dict.fromkeys(g.section for g in findings)).index(f.section)
@@ -136,8 +147,11 @@ def _print(findings: list[Finding]) -> None:
 
 
 def _write(path: Path, report: dict[str, Any]) -> None:
-    """Write the report with those of engines and checks. Nothing else is read: no image, no variable of the
-    environment but those of the findings; the user's folder is written as ~."""
+    """Write the findings, and the JSON reports that are stored beside the engines, to a file.
+
+    The file can be sent to others. It contains no image, and no environment variable except those in the
+    findings. The home folder is written as ~.
+    """
     from efftam_ros.runtime.device.opening import engine_folder
 
     kept = {one.name: text_of(one) for one in sorted(engine_folder().glob("*.json"))}
@@ -146,10 +160,9 @@ def _write(path: Path, report: dict[str, Any]) -> None:
 
 
 def backend_findings(gpu: bool | None = None) -> Iterator[Finding]:
-    """Yield one finding per row of the table.
+    """Yield one finding for each back end. Each is opened in a process of its own, and tracks a few frames.
 
-    ``gpu``: True: only back ends for a GPU, False: only the others, None: all. Each is opened in a process
-    of its own and runs a frame.
+    ``gpu``: True for only the back ends that need a GPU, False for only the others, None for all.
     """
     for row in TABLE:
         if gpu not in (None, row.gpu):
@@ -161,7 +174,7 @@ def backend_findings(gpu: bool | None = None) -> Iterator[Finding]:
             runs = f"runs {found['network']} in {row.auto}; offers {', '.join(('auto', *row.precisions))}"
             runs = "; ".join(filter(None, (runs, f"{found['frame_ms']:.1f} ms a frame", found["notice"])))
             yield Finding(BACKENDS_SECTION, row.name, "ok", runs)
-        elif found.get("slow"):  # it may be compiling for this GPU
+        elif found.get("slow"):  # the back end may be compiling the network for this GPU
             remedy = f"efftam bench --frames 1 --backend {row.name}"
             yield Finding(BACKENDS_SECTION, row.name, "untried", found["problem"], remedy)
         else:

@@ -1,4 +1,5 @@
-"""Section of the report for a Jetson: what a bare board lacks for its first engine, in order."""
+"""The checks of `efftam doctor` on a Jetson: all that a new board needs to build its first engine, in
+order."""
 
 from __future__ import annotations
 
@@ -15,18 +16,24 @@ from efftam_ros.tools.doctor.checks import OLDEST_L4T, Finding, fastdds_profile,
 
 JETSON = "Jetson"
 PYTHONS = {36: "3.10", 38: "3.12", 39: "3.12"}
-"""Of Ubuntu, for which apt's TensorRT is built, by L4T."""
+"""Python version of Ubuntu by major version of L4T. TensorRT from apt is built for this Python."""
 LIBRARIES = {"CUDA": "cuda-cudart-", "cuDNN": "libcudnn9-cuda-", "TensorRT": "libnvinfer10"}
-"""Start of the name of a package that each comes with."""
+"""For each library, the beginning of the name of an apt package that belongs to it."""
 BUILD_GB = 3.0
-"""For an engine build: 1 GiB working memory of the builder, CUDA's libraries, the network on the CPU."""
-SWAP_GB = 4.0
+"""Memory that an engine build needs, GB: 1 GiB for the builder, CUDA's libraries, and the network on the
+CPU."""
+SWAP_GB = 4.0  # least swap space, GB, unless twice `BUILD_GB` of memory is free
+# GStreamer's plugin for cameras that are connected by CSI.
 ARGUS = "usr/lib/aarch64-linux-gnu/gstreamer-1.0/libgstnvarguscamerasrc.so"
 row = partial(checks.row, JETSON)
 
 
 def jetson_findings(root: Path = Path("/")) -> Iterator[Finding]:
-    """Yield the rows; off a Jetson only that it is none."""
+    """Yield the findings on a Jetson, in the order in which they should be corrected.
+
+    On another computer, yield the only finding that this is no Jetson. ``root``: root of the file system, for
+    tests.
+    """
     yield jetpack(root)
     if not jetson_release(root):
         return
@@ -44,6 +51,7 @@ def jetson_findings(root: Path = Path("/")) -> Iterator[Finding]:
 
 
 def jetpack(root: Path) -> Finding:
+    """Return the finding on the version of JetPack."""
     release = jetson_release(root)
     if not release:
         return row("JetPack", "this is not a Jetson", "run it on the board that flies", "wrong")
@@ -53,6 +61,7 @@ def jetpack(root: Path) -> Finding:
 
 
 def libraries(root: Path) -> Iterator[Finding]:
+    """Yield the findings on NVIDIA's libraries, as dpkg lists them."""
     packages = text_of(root / "var/lib/dpkg/status").split("\n\n")
     for name, start in LIBRARIES.items():
         found = sorted(
@@ -67,6 +76,7 @@ def libraries(root: Path) -> Iterator[Finding]:
 
 
 def python(root: Path, here: str) -> Finding:
+    """Return the finding on the version of Python. ``here``: the version that runs."""
     wanted = PYTHONS.get(_l4t(root), "")
     if wanted and not here.startswith(f"{wanted}."):
         remedy = f"rm -r .venv && python{wanted} -m venv .venv"
@@ -75,6 +85,7 @@ def python(root: Path, here: str) -> Finding:
 
 
 def tensorrt_module() -> Finding:
+    """Return the finding on TensorRT's Python module."""
     if importlib.util.find_spec("tensorrt") is not None:
         return row("import tensorrt", version("tensorrt") or "found")
     remedy = "sudo apt install python3-libnvinfer, and make the venv with --system-site-packages"
@@ -82,16 +93,18 @@ def tensorrt_module() -> Finding:
 
 
 def onnxruntime_wheel(root: Path) -> Finding:
+    """Return the finding on ONNX Runtime for the GPU."""
     remedy = next(backend for backend in TABLE if backend.gpu).install.here(root)
     gpu, cpu = version("onnxruntime-gpu"), version("onnxruntime")
     if gpu and cpu:
-        return row("onnxruntime-gpu", f"onnxruntime {cpu} overwrites it", remedy, "wrong")
+        return row("onnxruntime-gpu", f"onnxruntime {cpu} overwrites onnxruntime-gpu", remedy, "wrong")
     if gpu:
         return row("onnxruntime-gpu", gpu)
     return row("onnxruntime-gpu", "not installed; needed by onnxruntime-cuda alone", remedy)
 
 
 def power(root: Path) -> Finding:
+    """Return the finding on the board's power mode."""
     mode = power_mode(root)
     if not mode:
         return row("power mode", "not known", "sudo nvpmodel -q (a container does not see it)")
@@ -103,6 +116,7 @@ def power(root: Path) -> Finding:
 
 
 def memory(root: Path) -> Iterator[Finding]:
+    """Yield the findings on free memory and swap space."""
     free, swap = _gigabytes(root, "MemAvailable"), _gigabytes(root, "SwapTotal")
     remedy = "close programs; without a desktop: sudo systemctl set-default multi-user.target && sudo reboot"
     found = f"{free:.1f} GB free, an engine build takes about {BUILD_GB:g}"
@@ -118,6 +132,7 @@ def memory(root: Path) -> Iterator[Finding]:
 
 
 def cameras(root: Path) -> Iterator[Finding]:
+    """Yield the findings on V4L2 cameras and on the driver of CSI cameras."""
     devices = sorted(path.name for path in (root / "dev").glob("video*"))
     remedy = "plug it in, then v4l2-ctl --list-devices; in a container: --device /dev/video0"
     yield row("V4L2 cameras", ", ".join(devices) or "there is no /dev/video*", "" if devices else remedy)
@@ -125,7 +140,7 @@ def cameras(root: Path) -> Iterator[Finding]:
     if not (root / ARGUS).exists():
         found, remedy = "nvarguscamerasrc is not installed", "sudo apt install nvidia-l4t-gstreamer"
     elif not (root / "tmp/argus_socket").exists():
-        found = "its daemon does not run"
+        found = "the daemon of nvarguscamerasrc does not run"
         remedy = "sudo systemctl restart nvargus-daemon (in a container: -v /tmp/argus_socket)"
     yield row("argus (CSI cameras)", found, remedy)
 

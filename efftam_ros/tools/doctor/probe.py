@@ -1,4 +1,5 @@
-"""Asks in a process of its own what may end the process: the driver, and each back end."""
+"""Tests the GPU driver and back ends in a process of their own, because a fault in them can end the
+process."""
 
 from __future__ import annotations
 
@@ -15,13 +16,18 @@ import efftam_ros
 from efftam_ros.core.errors import BackendError, InputError
 
 TIMED = 12
-"""Frames of a probe, of which the second half is timed."""
+"""Number of frames that a back end tracks in the test. Only the second half is timed."""
 CAPTURED: Any = {"capture_output": True, "text": True, "errors": "replace", "check": False}
 
 
 def answer(*question: str, seconds: float) -> dict[str, Any]:
-    """Return the result of `driver` or `open_backend`, or "problem" and "remedy" of its error. The remedy is
-    "" where the process ended; without an answer in this time the problem is "slow"."""
+    """Run `driver` or `open_backend` in a new process, and return the result.
+
+    ``question``: "driver", or "open" and the name of a back end; ``seconds``: longest time to wait, s.
+
+    After an error the result has the keys "problem" and "remedy". The remedy is "" if the process crashed or
+    took too long. If it took too long, the key "slow" is True.
+    """
     paths = [os.environ.get("PYTHONPATH", ""), str(Path(efftam_ros.__file__).parents[1])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     command = [sys.executable, "-m", "efftam_ros.tools.doctor.probe", *question]
@@ -37,7 +43,10 @@ def answer(*question: str, seconds: float) -> dict[str, Any]:
 
 
 def driver() -> dict[str, Any]:
-    """Return the driver's CUDA version and the names of its GPUs."""
+    """Return the CUDA version of the driver ("cuda") and the names of the GPUs ("gpus").
+
+    Raises BackendError if there is no usable driver.
+    """
     from efftam_ros.runtime.cuda.api import Cuda, dotted
 
     cuda = Cuda.load()
@@ -47,7 +56,11 @@ def driver() -> dict[str, Any]:
 
 
 def open_backend(name: str) -> dict[str, Any]:
-    """Open the network that ships, and track for a few frames: "frame_ms" is the median time of one."""
+    """Open the shipped network with a back end, and track a few frames.
+
+    Returns the network's name ("network"), the pipeline's notice ("notice") and the median time of a frame,
+    ms ("frame_ms"). Raises BackendError or InputError if the back end can't be opened.
+    """
     import time
     from statistics import median
 
@@ -77,7 +90,9 @@ def open_backend(name: str) -> dict[str, Any]:
 
 
 def main(question: str, *arguments: str) -> None:
-    # Libraries may print to stdout, so the answer goes to a duplicate and stdout to stderr.
+    """Run `driver` or `open_backend`, and print the result as JSON to stdout."""
+    # Libraries may print to stdout. So the file of stdout is kept for the result alone, and file number 1
+    # becomes stderr.
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     try:
