@@ -298,7 +298,8 @@ class Replay:
         self._clear_before(recorded.recorded_ns)
         selections = self._selections_for(stamp, recorded)
         try:
-            image = recorded.read()  # before all other checks: the next images of a video depend on this one
+            # Every image is decoded, even if it is not used, because the next images of a video depend on it.
+            image = recorded.read()
             self._stamps.check(stamp, recorded.recorded_ns)
         except InputError as error:
             for selection in selections:

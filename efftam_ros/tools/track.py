@@ -119,7 +119,8 @@ def run(args: argparse.Namespace) -> int:
             run_.follow(args)
     finally:
         pipeline.close()
-        # Write the results even after an error or Ctrl-C. A live stream is always ended in one of these ways.
+        # Write the results even after an error or Ctrl-C, because a live stream usually ends in one of these
+        # ways.
         if run_.tracks:
             if args.json is not None:
                 _write_json(args.json, run_.report(args.backend, args.json))

@@ -296,8 +296,8 @@ def _chain(times: list[int | None], last_ns: int | None, period_ns: int) -> list
     found: list[tuple[int, int]] = [] if last_ns is None else [(-1, last_ns)]
     least_ns = _least_step_ns(period_ns)
     found += [(place, time) for place, time in enumerate(times) if time is not None]
-    # The best selection that ends at each time: its length, its unevenness as a negative number, and the
-    # index of the time before (-1: none).
+    # For each time, the best selection that ends with this time. Each entry has the length of the selection,
+    # its unevenness as a negative number, and the index of the time before (-1 if there is none).
     best: list[tuple[int, float, int]] = []
     for index, (place, time) in enumerate(found):
         options = [(0 if last_ns is None or index == 0 else -len(found), 0.0, -1)]
