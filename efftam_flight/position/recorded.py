@@ -157,7 +157,8 @@ def _read_srt(path: Path, text: str) -> Recording:
         hours, minutes, seconds, milliseconds = map(int, time.groups())
         # Some cameras write the focal length in tenths of a millimetre.
         focal = found.get("focal_len", math.nan)
-        focal_mm = focal / 10 if focal > 100 else focal
+        if not math.isnan(focal):
+            focal_mm = focal / 10 if focal > 100 else focal
         height = found.get("rel_alt", math.nan)
         numbers = {
             "time": 3600 * hours + 60 * minutes + seconds + milliseconds / 1e3,

@@ -408,3 +408,11 @@ def test_a_peer_that_reads_nothing_is_let_go_and_makes_room_for_another():
                 server.send(b"x" * 10_000)
             heard += b"".join(data for _, data in server.receive())
         assert heard == b"late"
+
+
+def test_an_address_that_cannot_be_connected_to_is_reported_with_the_systems_reason():
+    """A broadcast address is refused by the system at once, before anything is sent."""
+    link = connect("tcp:255.255.255.255:5760", Time())
+    reasons = [os.strerror(number) for number in (errno.EACCES, errno.ENETUNREACH, errno.EPERM)]
+    assert any(reason in link.fault for reason in reasons), link.fault
+    link.close()

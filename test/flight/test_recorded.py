@@ -172,6 +172,12 @@ def test_focal_lengths_in_tenths_of_a_millimetre_are_noticed(tmp_path):
     assert read_poses(path).focal_mm == 24.0
 
 
+def test_a_block_without_a_focal_length_keeps_that_of_the_blocks_before(tmp_path):
+    path, second = tmp_path / "v.srt", NEW_SRT.rindex("[focal_len: 24.00] ")
+    path.write_text(NEW_SRT[:second] + NEW_SRT[second + len("[focal_len: 24.00] ") :])
+    assert read_poses(path).focal_mm == 24.0
+
+
 # Tracks
 
 POINTS = [TrackPoint(float(t), GeoPoint(47.4 + t / 1e5, 8.55, 431.0), 2.0) for t in range(3)]

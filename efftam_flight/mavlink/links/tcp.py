@@ -6,6 +6,7 @@ import contextlib
 import errno
 import itertools
 import math
+import os
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -129,7 +130,9 @@ class Tcp(Connection):
             return
         try:
             self._stream = _Stream(sock)
-            sock.connect_ex(place)  # its error is ignored, because the next `receive` then fails too
+            error_number = sock.connect_ex(place)
+            if error_number not in (0, errno.EINPROGRESS, errno.ECONNREFUSED):
+                raise OSError(error_number, os.strerror(error_number))
         except OSError as error:
             self._stream = None
             with contextlib.suppress(OSError):
