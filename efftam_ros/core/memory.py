@@ -131,7 +131,7 @@ class MemoryBank:
         if is_spaced:
             self._spaced_ns = stamp_ns
         slot = self.add(Record(self.count, prompted, quality, presence_logit, motion_iou, is_spaced))
-        self.skip()
+        self.count += 1
         return slot
 
     def skip(self) -> None:

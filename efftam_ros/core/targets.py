@@ -13,11 +13,20 @@ from efftam_ros.core.contract import Look
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.gallery import ALONE, Describe, Others, Rival
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.motion import SharedCamera
+from efftam_ros.core.motion import CameraAtImage
 from efftam_ros.core.policies.default import DefaultPolicy
 from efftam_ros.core.reasons import NO_REASON, Reason, ReasonCode
 from efftam_ros.core.tracker import MakePolicy, TargetTracker
-from efftam_ros.core.types import MISSED, Frame, Image, Motion, Prompt, Track, TrackState
+from efftam_ros.core.types import (
+    MISSED,
+    CameraMotion,
+    Frame,
+    Image,
+    Motion,
+    Prompt,
+    Track,
+    TrackState,
+)
 
 if TYPE_CHECKING:
     from efftam_ros.core.contract import Answers, CameraMotionSource, Pipeline, PointSource
@@ -30,6 +39,7 @@ PAST = 512
 
 Prompts = Mapping[int, Prompt]
 NO_PROMPTS: Prompts = {}
+UNKNOWN_MOTION = CameraMotion(None, "no previous image")
 
 
 class Step(NamedTuple):
@@ -209,14 +219,14 @@ class TargetSet:
         Raises:
             InputError: A prompt can't be used; its target is as before, the others have been processed.
         """
-        work = self._begin(frame, self._turn(prompts, limit, ids))
+        work = self._begin(frame, self._turn(prompts, limit, ids), prompts)
         steered, others = work.turn[:1], work.turn[1:]
         for group in [[one] for one in work.turn] if prompts else [steered, others]:
             if prompts:
                 self.remember()  # the network has one place for what a prompt leaves to remember
             begin_s, looks = time.perf_counter(), dict[int, Look]()
             for target_id in group:
-                if target_id not in prompts and self._can_use(work, target_id):
+                if target_id not in prompts and target_id not in work.refused:
                     looks[target_id] = self._predict(work, target_id)
             self.in_work = list(looks)
             answers = self._pipeline.look(frame.image, list(looks.values())) if looks else None
@@ -236,7 +246,8 @@ class TargetSet:
         if work.refusals:
             raise work.refusals[0]
         if not work.turn:
-            work.steps.append(Step(0, self._free[-1].idle(frame), self._free[-1]))
+            idle = Track(frame.stamp_ns, TrackState.IDLE, image_size=(frame.image.width, frame.image.height))
+            work.steps.append(Step(0, idle, self._free[-1]))
             publish(work.steps[-1])
         return work.steps
 
@@ -253,28 +264,27 @@ class TargetSet:
             self.in_work = [target_id]
             tracker.learn()
 
-    def _begin(self, frame: Frame, turn: Sequence[int]) -> _ImageInWork:
-        """Begin with an image; what the last one has left to do is done first."""
+    def _begin(self, frame: Frame, turn: Sequence[int], prompts: Prompts) -> _ImageInWork:
+        """Finish the last image, and check whether this one can be used."""
         self.remember()
         self._images += 1
-        refusal = NO_REASON
+        refusal, refused = NO_REASON, {}
         try:
             self._pipeline.check(frame.image)
         except InputError as error:
             refusal = Reason.of(error, ReasonCode.IMAGE_REFUSED)
+        for target_id in turn:
+            if target_id in prompts:
+                continue
+            if refusal:
+                refused[target_id] = refusal
+            elif self._targets[target_id].stamp_ns == frame.stamp_ns:
+                refused[target_id] = ReasonCode.SAME_STAMP.reason(stamp_ns=frame.stamp_ns)
         expected = {}
         if len(self._targets) > 1:  # else no other target asks
             expected = {one: tracker.motion_at(frame.stamp_ns) for one, tracker in self._targets.items()}
         windows = self._shares(turn) if len(turn) > 1 else {}
-        return _ImageInWork(frame, turn, refusal, windows, expected)
-
-    def _can_use(self, work: _ImageInWork, target_id: int) -> bool:
-        """Return whether this target can use the image; else the reason is put into
-        `_ImageInWork.refused`."""
-        reason = work.refusal or self._targets[target_id].refusal(work.frame)
-        if reason:
-            work.refused[target_id] = reason
-        return not reason
+        return _ImageInWork(frame, turn, refusal, refused, windows, expected)
 
     def _predict(self, work: _ImageInWork, target_id: int) -> Look:
         self.in_work, tracker = [target_id], self._targets[target_id]
@@ -374,10 +384,10 @@ class _ImageInWork:
         frame: The image and its stamp.
         turn: The targets that it is processed for, the steered one first.
         refusal: Why no target can use it.
+        refused: By target without a prompt, why it can't use the image.
         windows: By missed target, how many windows it may search.
         expected: By target, where those are expected that have no answer yet; None: nowhere.
         moving: What moves by itself, px of the image before; None: not asked for yet.
-        refused: By target, why it can't use the image.
         steps: The answers.
         refusals: Of prompts that can't be used.
     """
@@ -385,9 +395,93 @@ class _ImageInWork:
     frame: Frame
     turn: Sequence[int]
     refusal: Reason
+    refused: Mapping[int, Reason]
     windows: Mapping[int, int]
     expected: dict[int, Motion | None]
     moving: Sequence[Box] | None = None
-    refused: dict[int, Reason] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     refusals: list[InputError] = field(default_factory=list)
+
+
+class SharedCamera:
+    """Estimates the camera's motion once for each image, and gives each target the motion since its own
+    last image, because not every target has its turn in every image.
+
+    A target that was selected on an earlier image than the others' last one catches up through images of its
+    own, with a source of its own, until it is level with them.
+    """
+
+    def __init__(self, source: CameraMotionSource) -> None:
+        self.source = source
+        self._stamp_ns: int | None = None  # of the last image, None before the first
+        self._since: dict[int, CameraMotion | None] = {}  # by target, since its last turn
+        self._own: dict[int, CameraMotionSource] = {}  # of targets that catch up
+
+    def at(self, target_id: int, frame: Frame, moving: Sequence[Box]) -> CameraAtImage:
+        """Return the camera for a target that has its turn in this image. ``moving``: boxes in the image
+        before, px, which the estimate leaves out."""
+        own = self._own.get(target_id)
+        if own is None:
+            self._advance(frame, moving)
+            motion, self._since[target_id] = self._since.get(target_id), None
+            return CameraAtImage(motion or UNKNOWN_MOTION, self.source)
+        motion = own.estimate(frame.image, frame.stamp_ns, moving)
+        if self._is_behind(frame):
+            return CameraAtImage(motion, own)
+        self._advance(frame, moving)
+        self._join(target_id)
+        return CameraAtImage(motion, self.source)
+
+    def before_selection(self, target_id: int, frame: Frame, moving: Sequence[Box]) -> CameraAtImage:
+        """Return the camera for a target that may be selected on this image; if it is, `select` follows. The
+        other targets' cameras do not change."""
+        others = self._since.keys() - {target_id}
+        source = self.source
+        if not self._since:
+            self._stamp_ns = None
+            source.reset()
+        if self._since and (not others or self._is_behind(frame)):
+            source = source.another()
+            source.estimate(frame.image, frame.stamp_ns, moving)
+        else:
+            self._advance(frame, moving)
+        return CameraAtImage(UNKNOWN_MOTION, source)
+
+    def select(self, target_id: int, frame: Frame, camera: CameraAtImage) -> None:
+        """Note that the target was selected on this image, with the camera of `before_selection`."""
+        is_alone = not self._since.keys() - {target_id}
+        self._join(target_id)
+        if is_alone:
+            self.source, self._stamp_ns = camera.source, frame.stamp_ns
+        elif camera.source is not self.source:
+            self._own[target_id] = camera.source
+
+    def forget(self, target_id: int) -> None:
+        self._since.pop(target_id, None)
+        self._own.pop(target_id, None)
+
+    def _join(self, target_id: int) -> None:
+        """Note that the target has caught up with the camera."""
+        self._own.pop(target_id, None)
+        self._since[target_id] = None
+
+    def _is_behind(self, frame: Frame) -> bool:
+        return self._stamp_ns is not None and frame.stamp_ns < self._stamp_ns
+
+    def _advance(self, frame: Frame, moving: Sequence[Box]) -> None:
+        """Estimate the motion to this image, unless it was."""
+        if frame.stamp_ns == self._stamp_ns:
+            return
+        self._stamp_ns = frame.stamp_ns
+        motion = self.source.estimate(frame.image, frame.stamp_ns, moving)
+        for target_id, before in self._since.items():
+            self._since[target_id] = motion if before is None else _chained(before, motion)
+
+
+def _chained(before: CameraMotion, motion: CameraMotion) -> CameraMotion:
+    """Two motions, one after the other; not known where one is not."""
+    if before.matrix is None:
+        return before
+    if motion.matrix is None:
+        return motion
+    return CameraMotion(motion.matrix @ before.matrix, motion.reason)

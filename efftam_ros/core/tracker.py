@@ -232,7 +232,9 @@ class TargetTracker:
         self._extent = TargetExtent()
         self.moving: list[Box] = []
         """What moves by itself in the last image, px: the target, unless it is lost."""
-        self._last: tuple[int, tuple[int, int]] = (0, (0, 0))  # stamp and size of the last image
+        self.stamp_ns = 0
+        """Stamp of the last image that was used."""
+        self._size = (0, 0)  # of that image, px
         self._prediction: Prediction | None = None
         self._found_points = NO_POINTS
         self._answers: Answers | None = None  # of the last image
@@ -245,24 +247,20 @@ class TargetTracker:
         kind = self._policy.view(spec.default_view) if config.view == "bundle" else config.view
         return make_crop_policy(kind, spec.image_side, config.window_factor or spec.window_factor)
 
-    def refusal(self, frame: Frame) -> Reason:
-        """Return why an image can't be used for this target; empty if it can."""
-        is_same = frame.stamp_ns == self._last[0]
-        return ReasonCode.SAME_STAMP.reason(stamp_ns=frame.stamp_ns) if is_same else NO_REASON
-
     # Predict
 
     def predict(self, frame: Frame, camera: CameraAtImage | None = None, windows: int | None = None) -> Look:
         """Predict where the target is in this image; what the network is asked.
 
         Args:
-            frame: The image and its stamp, which `refusal` accepts; the target is not IDLE.
+            frame: The image and its stamp, which differs from `stamp_ns`; the target is not IDLE.
             camera: The camera at this image; None: it is assumed not to move.
             windows: Most windows that are searched for a missed target; None: by the settings.
         """
-        (previous, previous_size), image, stamp = self._last, frame.image, frame.stamp_ns
-        size = image.width, image.height
-        self._last, self._shown, self._answers, self._found_points = (stamp, size), None, None, NO_POINTS
+        previous, previous_size = self.stamp_ns, self._size
+        stamp, size = frame.stamp_ns, (frame.image.width, frame.image.height)
+        self.stamp_ns, self._size = stamp, size
+        self._shown, self._answers, self._found_points = None, None, NO_POINTS
         dt_s, interruption = (stamp - previous) * 1e-9, NO_REASON
         is_gap = dt_s > self._target.config.max_gap
         if camera is not None:
@@ -454,7 +452,7 @@ class TargetTracker:
         now, usual = self.gallery.likeness_now, self.gallery.usual
         self.memory.forget_from(self._sure_frame)
         self._target.lose()
-        self._search.begin(self._last[1], self._motion.filter)
+        self._search.begin(self._size, self._motion.filter)
         known = f"{now:.2f}" if math.isnan(usual) else f"{now:.2f} of {usual:.2f}"
         reason = ReasonCode.CHANGED.reason(likeness=known)
         return replace(choice, box=None, present=False, reason=reason)
@@ -622,7 +620,7 @@ class TargetTracker:
         self._motion.start(context.frame.stamp_ns, start)
         self._extent = self._policy.extent(context.drawn, choice.box, context.size)
         self._target.select(context.frame.stamp_ns)
-        self._last = context.frame.stamp_ns, context.size
+        self.stamp_ns, self._size = context.frame.stamp_ns, context.size
 
     def propose(self, frame: Frame, prompt: Prompt) -> Box | None:
         """Return the box that the network gives for a prompt, px; None where it finds nothing.
@@ -657,7 +655,7 @@ class TargetTracker:
             likeness = self.gallery.likeness_now
             if choice.box is not None and motion is not None:
                 self._shown, box = self._extent.shown(
-                    candidates, choice.index, choice.box, motion.box, self._last[1]
+                    candidates, choice.index, choice.box, motion.box, self._size
                 )
         measured = box is not None
         if motion is not None:
@@ -674,18 +672,14 @@ class TargetTracker:
             age_s=self._target.age_s(frame.stamp_ns),
             motion=motion,
             view=view,
-            image_size=self._last[1],
+            image_size=self._size,
             reason=reason,
         )
-
-    def idle(self, frame: Frame) -> Track:
-        """Return the answer to an image without a target."""
-        return Track(frame.stamp_ns, TrackState.IDLE, image_size=_size(frame))
 
     def refused(self, frame: Frame, reason: Reason) -> Track:
         """Return the answer to an image that can't be used. It has no mask, unless it is the last image
         again."""
-        if frame.stamp_ns != self._last[0]:
+        if frame.stamp_ns != self.stamp_ns:
             self._shown = None
         return Track(frame.stamp_ns, self.state, image_size=_size(frame), reason=reason, processed=False)
 

@@ -8,7 +8,7 @@ is registered with the kept one by SIFT features (Lowe, IJCV 2004).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -259,15 +259,11 @@ def _camera_motion(
     found: Matrix, scale: float, size: tuple[int, int], most_shift: float = MAX_SHIFT
 ) -> CameraMotion:
     """Return the answer for a homography of reduced images, ``scale`` times as large as those of ``size``."""
-    matrix = _rescaled(found, 1 / scale)
+    factor = 1 / scale
+    larger = np.diag([factor, factor, 1.0]) @ found @ np.diag([1 / factor, 1 / factor, 1.0])
+    matrix = np.asarray(larger / larger[2, 2], np.float64)
     fault = rejection(matrix, *size, most_shift)
     return CameraMotion(None, f"camera motion refused: {fault}") if fault else CameraMotion(matrix)
-
-
-def _rescaled(matrix: Matrix, scale: float) -> Matrix:
-    """Return a homography between images for the same images ``scale`` times as large."""
-    larger = np.diag([scale, scale, 1.0]) @ matrix @ np.diag([1 / scale, 1 / scale, 1.0])
-    return np.asarray(larger / larger[2, 2], np.float64)
 
 
 def _small_grey(image: Image, region: Region | None = None) -> Grey:
@@ -280,15 +276,17 @@ def _small_grey(image: Image, region: Region | None = None) -> Grey:
     return grey.copy()  # it is kept, and may be a view of the image's bytes
 
 
-def _excluded(targets: Sequence[Box], scale: float) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the areas around the targets in a reduced image: first and last but one column, and row."""
+def _excluded(targets: Sequence[Box], scale: float) -> list[tuple[int, int, int, int]]:
+    """Return the areas around the targets in a reduced image: first and last but one column, and row."""
+    areas = []
     for target in targets:
         size = np.array([target.width, target.height])
         centre = np.array([target.x, target.y]) + size / 2
         half = size * TARGET_MARGIN / 2
         x0, y0 = (np.maximum(centre - half, 0) * scale).astype(int).tolist()
         x1, y1 = ((np.maximum(centre + half, 0) * scale).astype(int) + 1).tolist()
-        yield x0, x1, y0, y1
+        areas.append((x0, x1, y0, y1))
+    return areas
 
 
 def _allowed_mask(targets: Sequence[Box], scale: float, shape: tuple[int, ...]) -> Grey:

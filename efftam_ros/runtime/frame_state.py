@@ -140,7 +140,6 @@ class FrameState(ABC):
     def look(self, image: Image, looks: Sequence[Look]) -> FrameAnswers:
         if self._is_closed:
             raise RuntimeError("the pipeline is closed")
-        self._settle()
         prompted, frames = 0, dict[int, TargetFrame]()
         for look in looks:
             self._check_target(look.target)
@@ -230,16 +229,13 @@ class FrameState(ABC):
     # What a back end computes
 
     def _start(self, image: Image, frames: Sequence[TargetFrame]) -> None:
-        """Compute the looks, or start computing them: `_wait` waits for the results."""
+        """Compute the looks, or start computing them: `_wait` waits for the results. Looks that were started
+        before, and not waited for, end first."""
         for frame in frames:
             try:
                 self._compute(image, frame)
             except Exception as error:  # a fault of one target does not keep the others from being looked at
                 frame.error = error
-
-    def _settle(self) -> None:
-        """Wait for the looks that were started and not waited for."""
-        return
 
     def _wait(self, frame: TargetFrame) -> None:
         """Wait until all answers of a frame are in ``frame.found``."""
@@ -316,20 +312,21 @@ class Chosen(NamedTuple):
     present: bool
 
 
+@dataclass(frozen=True)
 class FrameAnswers:
-    """The `Answers` contract: the frames of one call of `look`."""
+    """The `Answers` contract: the frames of one call of `look`, by target."""
 
-    def __init__(self, state: FrameState, frames: Mapping[int, TargetFrame]) -> None:
-        self._state, self._frames = state, frames
+    state: FrameState
+    frames: Mapping[int, TargetFrame]
 
     def candidates(self, target: int) -> list[Candidates]:
-        return self._state.answered(self._frames[target])
+        return self.state.answered(self.frames[target])
 
     def mask(self, target: int, choice: int) -> NDArray[np.uint8]:
-        return self._state.mask_of(self._frames[target], choice)
+        return self.state.mask_of(self.frames[target], choice)
 
     def stage_seconds(self, target: int) -> Mapping[str, float]:
-        return self._frames[target].seconds
+        return self.frames[target].seconds
 
 
 def round_bfloat16(values: NDArray[np.float32]) -> None:

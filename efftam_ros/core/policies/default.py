@@ -131,9 +131,8 @@ class MaskScale:
 
         Only a box smaller than `MAX_PX` and clear of the image's border is used.
         """
-        self.is_used = drawn is not None and drawn.size < MAX_PX and is_inside(drawn, image_size)
-        """Whether candidates are compared at all."""
-        self._drawn = drawn if self.is_used else None
+        is_used = drawn is not None and drawn.size < MAX_PX and is_inside(drawn, image_size)
+        self._drawn = drawn if is_used else None
         self._fits: list[NDArray[np.float64]] = []
         self.is_settled = self._drawn is None
         """Whether no more frames are compared."""
@@ -366,7 +365,7 @@ class DefaultPolicy(Policy):
     def _ranked(self, candidates: Candidates, expected: Motion | None) -> list[VisibleCandidate]:
         """Return the non-empty candidates, best first."""
         found = []
-        favours = self._scale.favour(candidates) if self._scale.is_used else [0.0] * len(candidates.ious)
+        favours = self._scale.favour(candidates)
         for index, box in candidates.visible:
             quality = float(candidates.ious[index])
             overlap = iou(box, expected.box) if expected is not None else 0.0
