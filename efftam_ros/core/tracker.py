@@ -121,7 +121,6 @@ class Prediction:
 
     Attributes:
         frame: The image and its stamp.
-        size: Width and height, px.
         state: Of the target before this image is judged.
         dt_s: Since the previous image, s.
         camera: At this image; None: it is assumed not to move.
@@ -131,7 +130,6 @@ class Prediction:
     """
 
     frame: Frame
-    size: tuple[int, int]
     state: TrackState
     dt_s: float
     camera: CameraAtImage | None
@@ -279,9 +277,7 @@ class TargetTracker:
         else:
             age_s = math.inf if is_gap or dt_s < 0 else self._target.age_s(previous)
             look = self._look_for_missed(frame, dt_s, before, expected, age_s, windows)
-        self._prediction = Prediction(
-            frame, size, self._target.state, dt_s, camera, interruption, expected, look
-        )
+        self._prediction = Prediction(frame, self._target.state, dt_s, camera, interruption, expected, look)
         return look
 
     def _look_for_missed(
@@ -377,9 +373,9 @@ class TargetTracker:
         look, holder, seconds = predicted.look, None, dict[str, float]()
         windows = look.views if look.is_search else ()
         if look.is_search:
-            view = self._view_of_search(predicted, answers.candidates(self._number), looks)
+            found = answers.candidates(self._number)
             seconds |= answers.stage_seconds(self._number)
-            look = Look(self._number, (view,), self.memory.plan)
+            look = self._look_at_best(predicted, found, looks)
             answers = self._pipeline.look(predicted.frame.image, [look])
         (candidates,) = answers.candidates(self._number)
         (view,) = look.views
@@ -389,7 +385,7 @@ class TargetTracker:
             candidates, holder = self._own(predicted, candidates, looks)
         context = FrameContext(
             frame=predicted.frame,
-            size=predicted.size,
+            size=self._size,
             state=predicted.state,
             search=self._search,
             looks=looks,
@@ -407,12 +403,7 @@ class TargetTracker:
             self.gallery.miss()
         elif self.gallery.is_other:
             choice = self._give_up(choice)
-        if choice.box is None:
-            self._target.miss(predicted.frame.stamp_ns)
-        confirmed = choice.box is not None and self._target.hit(predicted.frame.stamp_ns)
-        remembered = self._keep(candidates, choice, context, confirmed)
-        self._update_motion(predicted, candidates, choice, confirmed)
-        self._close(predicted.frame, predicted.camera, choice, confirmed, remembered, predicted.expected)
+        self._update(predicted, candidates, choice, context)
         reason = predicted.interruption or choice.reason
         if choice.box is None and holder is not None:
             reason = ReasonCode.OTHER_TARGET.reason(target=holder, own=reason)
@@ -420,23 +411,17 @@ class TargetTracker:
         tracks = self._search.tracks
         hypotheses = tuple(ScoredBox(one.box, one.score) for one in tracks) if tracks else ()
         motion = None if predicted.camera is None else predicted.camera.motion
-        return replace(
-            track,
-            windows=windows,
-            hypotheses=hypotheses,
-            camera=motion,
-            stage_seconds=seconds,
-        )
+        return replace(track, windows=windows, hypotheses=hypotheses, camera=motion, stage_seconds=seconds)
 
-    def _view_of_search(self, predicted: Prediction, found: Sequence[Candidates], looks: Looks) -> View:
-        """Return the target's own view, given what the windows show."""
-        size, stamp = predicted.size, predicted.frame.stamp_ns
+    def _look_at_best(self, predicted: Prediction, found: Sequence[Candidates], looks: Looks) -> Look:
+        """Return the look at the target's own view, which follows from what the windows of a search show."""
         own = [self.others.withheld(one, looks, None)[0] for one in found]
         seen = self._policy.detections(own, looks)
-        self._search.observe(stamp, list(zip(predicted.look.views, seen, strict=True)))
-        extent = self._window.extent(size)
+        self._search.observe(predicted.frame.stamp_ns, list(zip(predicted.look.views, seen, strict=True)))
+        extent = self._window.extent(self._size)
         assert extent is not None
-        return self._search.view(size, extent, self._pipeline.spec.image_side)
+        view = self._search.view(self._size, extent, self._pipeline.spec.image_side)
+        return Look(self._number, (view,), self.memory.plan)
 
     def _own(
         self, predicted: Prediction, candidates: Candidates, looks: Looks
@@ -469,18 +454,25 @@ class TargetTracker:
 
     # Update
 
-    def _update_motion(
-        self, predicted: Prediction, candidates: Candidates, choice: Choice, confirmed: bool
+    def _update(
+        self, predicted: Prediction, candidates: Candidates, choice: Choice, context: FrameContext
     ) -> None:
-        """Update motion and window by the box that was chosen, or by none."""
-        stamp, box = predicted.frame.stamp_ns, choice.box
+        """Update state, memory, window and motion by the box that was chosen, or by none."""
+        stamp, box, confirmed = predicted.frame.stamp_ns, choice.box, False
+        if box is None:
+            self._target.miss(stamp)
+        else:
+            confirmed = self._target.hit(stamp)
+        remembered = self._keep(candidates, choice, context, confirmed)
         if box is None:
             self._motion.coast(stamp, was_seen=predicted.state not in MISSED)
-            return
-        if confirmed:
-            self._window.update(box, max(0.0, predicted.dt_s))
-        restart = choice.jumped or predicted.state is TrackState.LOST
-        self._motion.measure(stamp, box, float(candidates.ious[choice.index]), restart, choice.partial)
+        else:
+            if confirmed:
+                self._window.update(box, max(0.0, predicted.dt_s))
+            restart = choice.jumped or predicted.state is TrackState.LOST
+            self._motion.measure(stamp, box, float(candidates.ious[choice.index]), restart, choice.partial)
+        seen = box if confirmed else None
+        self._close(predicted.frame, predicted.camera, seen, remembered, predicted.expected)
 
     def _keep(
         self, candidates: Candidates, choice: Choice, context: FrameContext, confirmed: bool
@@ -511,23 +503,21 @@ class TargetTracker:
         self,
         frame: Frame,
         camera: CameraAtImage | None,
-        choice: Choice,
-        confirmed: bool,
+        confirmed: Box | None,
         remembered: Remembered | None,
         expected: Motion | None,
         prompted: Box | None = None,
     ) -> None:
-        """Close the image: note what `learn` needs. ``prompted``: of a selection, the box that shows how the
-        target looks."""
-        box = choice.box if confirmed else None
-        if box is None:
+        """Note what `learn` and the next images need of this one; see `Answered`. ``expected``: see
+        `Prediction`."""
+        if confirmed is None:
             self._forget_points()
         else:
             velocity = (0.0, 0.0) if expected is None else expected.velocity
-            self._search.last_seen = Sighting(frame.stamp_ns, box, velocity)
+            self._search.last_seen = Sighting(frame.stamp_ns, confirmed, velocity)
             if self._search.is_running:
                 self._search.stop()
-        self._answered = Answered(frame, camera, remembered, prompted, box, self.memory.count)
+        self._answered = Answered(frame, camera, remembered, prompted, confirmed, self.memory.count)
 
     # Afterwards
 
@@ -607,20 +597,16 @@ class TargetTracker:
         )
         choice = self._policy.begin(candidates, context)
         start = choice.box or box or visible[0]
-        self._start(context, window, start, choice)
+        window.settle(start)
+        self._window, self.stamp_ns, self._size = window, frame.stamp_ns, size
+        self._motion.start(frame.stamp_ns, start)
+        self._extent = self._policy.extent(box, choice.box, size)
+        self._target.select(frame.stamp_ns)
         remembered = self._keep(candidates, choice, context, confirmed=True)
-        self._close(frame, camera, choice, True, remembered, None, prompted=start if doubt else box or start)
+        prompted = start if doubt else box or start
+        self._close(frame, camera, choice.box, remembered, expected=None, prompted=prompted)
         track = self._track(frame, answer.view, candidates, choice, choice.reason or doubt)
         return replace(track, stage_seconds=dict(answer.answers.stage_seconds(self._number)))
-
-    def _start(self, context: FrameContext, window: WholeImage, start: Box, choice: Choice) -> None:
-        """Start at this box of the prompted frame."""
-        window.settle(start)
-        self._window = window
-        self._motion.start(context.frame.stamp_ns, start)
-        self._extent = self._policy.extent(context.drawn, choice.box, context.size)
-        self._target.select(context.frame.stamp_ns)
-        self.stamp_ns, self._size = context.frame.stamp_ns, context.size
 
     def propose(self, frame: Frame, prompt: Prompt) -> Box | None:
         """Return the box that the network gives for a prompt, px; None where it finds nothing.
@@ -694,7 +680,7 @@ class TargetTracker:
         """Return the predicted motion at a later stamp, None if there is none. Does not change the
         tracker."""
         motion = self._motion.filter
-        if motion is None or self.state is TrackState.LOST or stamp_ns < motion.stamp_ns:
+        if motion is None or self._target.state is TrackState.LOST or stamp_ns < motion.stamp_ns:
             return None
         return self._extent.grown_motion(motion.at(stamp_ns))
 
