@@ -631,7 +631,7 @@ class TargetTracker:
         choice: Choice | None,
         reason: Reason,
     ) -> Track:
-        motion, state = None, self._target.state
+        motion, state, age_s = None, self._target.state, self._target.age_s(frame.stamp_ns)
         if self._motion.filter is not None and state is not TrackState.LOST:
             motion = self._motion.filter.at(frame.stamp_ns)
         self.moving = [] if motion is None else [motion.box]
@@ -655,7 +655,7 @@ class TargetTracker:
             presence=presence,
             quality=quality,
             likeness=likeness,
-            age_s=self._target.age_s(frame.stamp_ns),
+            age_s=age_s,
             motion=motion,
             view=view,
             image_size=self._size,
