@@ -282,11 +282,6 @@ class MotionFilter:
     def box(self) -> Box:
         return _box(self._x)
 
-    @property
-    def motion(self) -> Motion:
-        """The motion at the filter's stamp, with the velocity in the image."""
-        return self.at(self.stamp_ns)
-
 
 class TargetMotion:
     """The motion of a target that may disappear: its filter, and the filter of when all of it was last

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -223,7 +222,7 @@ class Candidates:
         numbers = (*self.ious.tolist(), *self.areas.tolist(), self.presence_logit, *levels)
         vars(self).update(  # the dataclass is frozen, so that attributes can't be assigned
             presence=float(1.0 / (1.0 + np.exp(-np.clip(self.presence_logit, -60.0, 60.0)))),
-            visible=list(compress(enumerate(boxes), shows.tolist())),
+            visible=[(index, boxes[index]) for index in np.flatnonzero(shows).tolist()],
             is_finite=all(map(math.isfinite, numbers)),
             _boxes=boxes,
         )
