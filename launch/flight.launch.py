@@ -1,4 +1,7 @@
-"""Start tracker, gimbal controller, positions, MAVLink bridge: `ros2 launch efftam_ros flight.launch.py`."""
+"""Start the tracker and the nodes for flight: `ros2 launch efftam_ros flight.launch.py`.
+
+The nodes for flight are the gimbal controller, efftam_position and the MAVLink bridge.
+"""
 
 from efftam_ros.messages.bearing import camera_info_beside
 from efftam_ros.package_files import PROFILE_VARIABLES
@@ -46,7 +49,8 @@ def start_flight(context, value):
     own = {"efftam_gimbal": yaw_lock, "efftam_mavlink": {**yaw_lock, **bridge}}
     if value["position"] == "true":
         own["efftam_position"] = {}
-    # Replaces the tracker's profile for large images. A profile that the user set is kept.
+    # These nodes use another Fast DDS profile than the tracker, whose profile is for large images. A profile
+    # that the user set is kept.
     images, flight = str(CONFIG / "fastdds_images.xml"), str(CONFIG / "fastdds_flight.xml")
     profiles = {name: flight for name in PROFILE_VARIABLES if context.environment.get(name) == images}
     return [

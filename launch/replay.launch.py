@@ -1,6 +1,6 @@
-"""Play a bag to the tracker, in simulated time: `ros2 launch efftam_ros replay.launch.py bag:=flight.mcap`.
+"""Play a bag to the tracker in simulated time: `ros2 launch efftam_ros replay.launch.py bag:=flight.mcap`.
 
-`ros2 bag play` plays the image topic, its calibration and the recorded selections. Select a target with
+`ros2 bag play` publishes the images, their calibration and the recorded selections. Select a target with
 `efftam select` or on the page (operator:=true). The launch ends when the bag ends. To process every image of
 a bag, use `efftam replay` instead.
 """
@@ -50,5 +50,5 @@ def start_player(context, value):
 
 def generate_launch_description():
     tracker = tracker_launch(FOR_TRACKER, use_sim_time="true")
-    # The tracker comes first: it sets the Fast DDS profile, which the player inherits.
+    # The tracker's launch file comes first: it sets the Fast DDS profile, which the player inherits.
     return described(ARGUMENTS, start_player, tracker)

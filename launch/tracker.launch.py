@@ -17,7 +17,7 @@ from efftam_ros.ros.common.launching import (
     passed_over,
 )
 
-FLIGHT = "flight"  # parameters of gimbal and bridge, see flight.launch.py
+FLIGHT = "flight"  # parameter file of gimbal controller, position and bridge, see flight.launch.py
 ON_A_JETSON = (
     "params:=jetson uses the back end {}. TensorRT is faster: build its engines once (efftam build), then add"
     " backend:=tensorrt"
@@ -36,7 +36,10 @@ def tracker_parameters(name):
 
 
 def jetson_backend():
-    """Return onnxruntime-cuda if it is installed, else the CPU. TensorRT would need engines first."""
+    """Return onnxruntime-cuda if onnxruntime-gpu is installed, else onnxruntime-cpu.
+
+    TensorRT is not chosen, because its engines have to be built first.
+    """
     try:
         distribution("onnxruntime-gpu")
     except PackageNotFoundError:
@@ -45,7 +48,7 @@ def jetson_backend():
 
 
 def operator_node(value):
-    """Return the page's node for the same images. It reads the tracker's parameter file, too."""
+    """Return the node of the operator's page. It uses the tracker's images and parameter file."""
     if not value["operator_port"].isdecimal():
         raise RuntimeError(
             f"operator_port:={value['operator_port']} is not a port; give a number from 0 to 65535"
@@ -62,7 +65,10 @@ def operator_node(value):
 
 
 def camera_node(value):
-    """Return the node of the stream. Its own parameters may stand in the tracker's file, under its name."""
+    """Return the node that publishes the stream.
+
+    The tracker's parameter file may also contain parameters of this node, under the node's name.
+    """
     if value["image_transport"] not in ("", "raw"):
         raise RuntimeError(
             f"image_transport:={value['image_transport']} does not fit stream:=, which is published raw;"
@@ -80,7 +86,7 @@ def camera_node(value):
 
 def start_nodes(context, value):
     settings = ("image_transport", "bundle", "backend", "precision", "camera_motion")
-    # As texts, since "off" would become false otherwise.
+    # The values are passed as text, because launch would read "off" as the boolean false.
     own = {name: ParameterValue(value[name], value_type=str) for name in settings if value[name]}
     messages = passed_over(context)
     if value["params"] == "jetson" and not value["backend"]:

@@ -136,6 +136,9 @@ class Gallery:
         self._unsettled = 0
         self.likeness_now = math.nan
         """Likeness of the last look; NaN before the first look, and after a miss."""
+        self.deficit_now = math.nan
+        """`deficit` of the likeness of the last look; 0 right after the selection was described, NaN
+        before."""
 
     def add_prompt(self, vector: Vector, stamp_ns: int) -> None:
         """Add the look of the selected box.
@@ -146,7 +149,7 @@ class Gallery:
         if not np.isnan(vector[0]):
             self._kept.insert(0, vector)
             del self._kept[MOST:]
-            self._asked_ns, self._unsettled = stamp_ns, MOST // 2
+            self._asked_ns, self._unsettled, self.deficit_now = stamp_ns, MOST // 2, 0.0
             self.miss()
 
     def likeness(self, vector: Vector) -> float:
@@ -161,6 +164,12 @@ class Gallery:
         """The likeness that the target usually has to its kept looks; NaN before the first usual look."""
         return median(self._usual) if self._usual else math.nan
 
+    def deficit(self, likeness: float) -> float:
+        """Return by how much a likeness is below the target's usual likeness: at least 0, and NaN for NaN.
+        While the usual likeness is not known, `SURE` takes its place."""
+        deficit = (SURE if math.isnan(self.usual) else self.usual) - likeness
+        return 0.0 if deficit < 0.0 else deficit
+
     def is_due(self, stamp_ns: int) -> bool:
         """Return whether the identity network should describe the target in the image of this stamp, ns."""
         last = self._asked_ns
@@ -172,7 +181,7 @@ class Gallery:
         self._asked_ns = stamp_ns
         value = self.likeness(vector)
         if not math.isnan(value):
-            self.likeness_now = value
+            self.likeness_now, self.deficit_now = value, self.deficit(value)
             self._judge(value, vector, stamp_ns, learns)
         # The count is needed for videos with few images a second: there two doubted looks would last
         # `DOUBT_NS`.

@@ -438,7 +438,14 @@ class TargetTracker:
         tracks = self._search.tracks
         hypotheses = tuple(ScoredBox(one.box, one.score) for one in tracks) if tracks else ()
         motion = None if predicted.camera is None else predicted.camera.motion
-        return replace(track, windows=windows, hypotheses=hypotheses, camera=motion, stage_seconds=seconds)
+        return replace(
+            track,
+            confidence=math.nan if choice.box is None else choice.confidence,
+            windows=windows,
+            hypotheses=hypotheses,
+            camera=motion,
+            stage_seconds=seconds,
+        )
 
     def _look_at_best(self, predicted: Prediction, found: Sequence[Candidates], looks: Looks) -> Look:
         """Return the look that follows a search: at the place where the target most probably is.

@@ -408,6 +408,8 @@ class Track:
         hypotheses: Where a missed target may be, best first.
         camera: The camera's motion since the target's last image; None if it is not estimated.
         likeness: Cosine of the last looks with the target's kept crops, -1..1; NaN where it is not known.
+        confidence: Probability that the measured box is on the target, 0..1; NaN where nothing is measured,
+            or the likeness is not known.
     """
 
     stamp_ns: int
@@ -427,3 +429,4 @@ class Track:
     hypotheses: tuple[ScoredBox, ...] = ()
     camera: CameraMotion | None = None
     likeness: float = float("nan")
+    confidence: float = float("nan")

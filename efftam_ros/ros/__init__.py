@@ -1,1 +1,1 @@
-"""The ROS 2 node: the only place where rclpy is imported."""
+"""The ROS 2 nodes of tracker and camera, and the code that the nodes of all packages share."""

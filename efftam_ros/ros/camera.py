@@ -1,4 +1,4 @@
-"""The node `efftam_camera`: publishes a stream with its calibration, and diagnostics."""
+"""The node `efftam_camera`: publishes the images of a stream, the camera's calibration, and diagnostics."""
 
 from __future__ import annotations
 
@@ -32,12 +32,16 @@ from efftam_ros.ros.common.parameters import read_parameters
 from efftam_ros.ros.tracker.diagnostics import rate_hz
 from efftam_ros.ros.tracker.parameters import PARAMETERS as TRACKER_PARAMETERS
 
-# Field of the message, key of the file, number of values.
+# The matrices of a calibration: field of CameraInfo, key in the calibration file, number of values.
 MATRICES = (("k", "camera_matrix", 9), ("r", "rectification_matrix", 9), ("p", "projection_matrix", 12))
 
 
 def read_calibration(file: str) -> CameraInfo:
-    """Read a file, named by its path or ``file://``. Raises InputError where it is not a calibration."""
+    """Read a calibration file as camera_calibration writes it (YAML).
+
+    ``file``: its path, or a URL ``file://``. Raises InputError if the file can't be read or holds something
+    else.
+    """
     path = expanded(local_path(file))
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -78,14 +82,15 @@ def _numbers(values: Any, key: str, count: int) -> list[float]:
 
 
 NODE_NAME = "efftam_camera"
-# Silence after which diagnostics warn, s, and of how many images the rate is the mean.
+# Diagnostics warn after SILENT_S seconds without an image. The reported rate is that of the newest
+# RATE_IMAGES images.
 SILENT_S, RATE_IMAGES = 1.0, 30
 # Pause before the stream is read again after an unforeseen error, s.
 RESTART_S = 0.5
 
 
 class CameraNode(Node):
-    """Publishes `image` and `camera_info` from `start` on, in a thread of their own."""
+    """Publishes the topics `image` and `camera_info` in a thread of their own, from `start` to `close`."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(NODE_NAME, **kwargs)
@@ -107,14 +112,16 @@ class CameraNode(Node):
         self._log = ThrottledLog(self.get_logger())
         self._camera: Camera | None = None
         self._worker: threading.Thread | None = None
-        self._moments_s: deque[float] = deque(maxlen=RATE_IMAGES)  # of publishing, steady clock
+        # When the newest images were published, s on the steady clock.
+        self._moments_s: deque[float] = deque(maxlen=RATE_IMAGES)
         self._size = (0, 0)
-        self._damaged = 0  # packets by the last report
+        self._damaged = 0  # number of damaged packets at the last diagnostics
         self._fault = self._logged = self._error = ""
         self._has_ended = threading.Event()
 
     def start(self) -> None:
-        """Read the stream. Raises InputError where the hardware decoder is not there."""
+        """Start to read and publish the stream. Raises InputError if the hardware decoder that the parameters
+        name is not available."""
         options = read_parameters(self, CameraOptions)
         self._camera = camera = Camera(self._config.stream, None, options, self.get_logger().warning)
         self._worker = threading.Thread(target=self._publish_all, args=(camera,), name="images", daemon=True)
@@ -131,16 +138,19 @@ class CameraNode(Node):
 
     @property
     def is_stuck(self) -> bool:
-        """Whether the stream is still being read after `close`: FFmpeg's UDP receiver waits by the system's
-        clock, so that a clock which is set back holds it until packets come."""
+        """Whether the stream is still being read after `close`.
+
+        FFmpeg's UDP receiver waits by the system's clock. If that clock is set back, the wait ends only when
+        packets arrive.
+        """
         return self._camera is not None and self._camera.is_reading
 
     def internal_error(self, error: BaseException) -> None:
-        """Note an unforeseen error, which the next diagnostics report."""
+        """Store an unforeseen error, so that the next diagnostics report it."""
         self._error = f"internal error ({type(error).__name__}: {error})"
 
     def _publish_all(self, camera: Camera) -> None:
-        """Publish until the stream ends. After an unforeseen error the next image is tried."""
+        """Publish images until the stream ends. After an unforeseen error the stream is opened again."""
         while not self._has_ended.is_set():
             try:
                 for frame in camera.frames():
@@ -155,7 +165,7 @@ class CameraNode(Node):
             camera = self._reopen(camera)
 
     def _reopen(self, camera: Camera) -> Camera:
-        """Read the stream anew: its iterator has ended with the error."""
+        """Open the stream again after a pause, because an error ended the iterator of its images."""
         self._has_ended.wait(RESTART_S)
         self._camera = made = Camera(self._config.stream, None, camera.options, self.get_logger().warning)
         if self._has_ended.is_set():
@@ -216,7 +226,7 @@ class CameraNode(Node):
         damaged, self._damaged = camera.damaged - self._damaged, camera.damaged
         if damaged:
             return DiagnosticStatus.WARN, (
-                f"packets of {camera.name} come damaged or not at all: images that need them are left out;"
+                f"packets of {camera.name} arrive damaged or not at all: images that need them are left out;"
                 f" {camera.remedy}"
             )
         rate = rate_hz(moments, now_s) or 0.0

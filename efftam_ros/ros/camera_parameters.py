@@ -11,17 +11,19 @@ from efftam_ros.ros.common.parameters import ParameterSet
 
 @dataclass(frozen=True)
 class CameraConfig(CheckedSettings):
-    """Everything is read when the node starts."""
+    """Settings of the node `efftam_camera`. They are read once, when the node starts."""
 
     stream: str = setting(
         "",
-        "what is read: rtsp://..., udp://@:PORT (MPEG-TS), FILE.sdp (RTP), http://..., /dev/video0 or a video"
-        " file",
+        "source of the images: rtsp://..., udp://@:PORT (MPEG-TS), FILE.sdp (RTP), http://..., /dev/video0 or"
+        " a video file",
     )
     calibration: str = setting("", "calibration file as camera_calibration writes it (YAML); empty: none")
     frame_id: str = setting("camera_optical_frame", "frame_id of image and camera_info")
     latency: float = setting(
-        0.0, "time from exposure to arrival, which is taken off the stamps, s", within=(0.0, 5.0)
+        0.0,
+        "time from exposure to arrival of an image, s; it is subtracted from the stamps",
+        within=(0.0, 5.0),
     )
     diagnostics_period: float = setting(1.0, "time between two diagnostics, s", within=(0.1, 60.0))
 

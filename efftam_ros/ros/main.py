@@ -11,7 +11,7 @@ PROGRAMS = {
         "efftam_ros.ros.tracker.node",
         "TrackerNode",
         "efftam_ros.ros.tracker.parameters",
-        """Tracks one target in the images of the topic `image`. Start it with
+        """Tracks targets in the images of the topic `image`. Start it with
   ros2 launch efftam_ros tracker.launch.py image:=/camera/image_raw
 or on its own:
   efftam_tracker --ros-args -r image:=/camera/image_raw -p backend:=onnxruntime-cpu
@@ -33,5 +33,5 @@ More: docs/camera.md.""",
 
 
 def main(name: str, args: list[str] | None = None, **given: Any) -> int:
-    """See `run_program`."""
+    """Run the node ``name``, a key of `PROGRAMS`, and return its exit code. See `run_program`."""
     return run_program(name, PROGRAMS[name], args, **given)

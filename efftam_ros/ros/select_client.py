@@ -1,4 +1,4 @@
-"""Asks a running tracker to follow what `efftam select` read; prints the node's answer."""
+"""The ROS client of `efftam select`: sends a selection or a clear to a tracker, and prints the result."""
 
 from __future__ import annotations
 
@@ -22,17 +22,22 @@ from efftam_ros.ros.common.process import spin, start_ros
 from efftam_ros.srv import ClearTarget, SelectTarget
 
 SELECT, KIND = "select_target", "efftam_ros/srv/SelectTarget"
-# How long the loop may take to begin, s: it waits for the frame in work.
+# Longest wait for the service's response, and then for the result of the selection, s. The tracker finishes
+# the frame in work before it begins with a selection.
 DECISION_S = 10.0
 
 
 def ask(
     selection: Selection | None, mask: NDArray[np.uint8] | None, tracker: str, namespace: str, wait_s: float
 ) -> int:
-    """Ask the node ``tracker`` for this selection, of the ``mask`` where there is one; None clears.
+    """Send a selection to the node ``tracker`` and wait for the result, which is printed.
 
-    Returns 0: accepted, 1: refused, 2: no node was found within ``wait_s``. Raises InputError where ROS does
-    not start or the stamp fits no message.
+    ``selection``: None clears the target. ``mask``: the selected pixels (above 127) in an array of the
+    image's height and width; None for a selection by box or points. ``wait_s``: longest wait until the
+    tracker's service is found, s.
+
+    Returns 0 if the command was accepted, 1 if it was refused, and 2 if no tracker was found or it did not
+    respond. Raises InputError if ROS does not start, or the selection's stamp is too large for a message.
     """
     start_ros()
     node = rclpy.create_node("efftam_select", namespace=namespace)
@@ -70,7 +75,7 @@ def _ask(node: Node, selection: Any, tracker: str, wait_s: float) -> int:
     def decided() -> list[Any]:
         return [r for r in results if r.selection == answer.selection or _answers(r, selection)]
 
-    # The check is passed; the network may still find nothing in the image.
+    # The service has checked the selection. The network may still find nothing there and refuse it.
     message = answer.message
     if spin(executor, decided, DECISION_S):
         message = decided()[-1].message
@@ -83,13 +88,13 @@ def _ask(node: Node, selection: Any, tracker: str, wait_s: float) -> int:
 
 
 def _answers(result: Any, selection: Any) -> bool:
-    """Return whether a result is a refusal of this command, and not one kept from before."""
+    """Return whether ``result`` refuses this selection. The latched topic also delivers an earlier result."""
     return bool(result.outcome == result.REFUSED and result.header == selection.header)
 
 
 def _message(selection: Selection, mask: NDArray[np.uint8] | None) -> Any:
     message = selection_message(selection)
-    # Results carry the header of their command: the tag distinguishes ours from those of others.
+    # A result repeats the header of its command. This frame_id marks the results of this client's command.
     message.header.frame_id = f"efftam_select_{time.time_ns()}"
     if mask is not None:
         message.kind = TargetSelection.MASK
@@ -100,8 +105,9 @@ def _message(selection: Selection, mask: NDArray[np.uint8] | None) -> Any:
 def _explain_absence(node: Any, service: str) -> str:
     there = set()
     for place in node.get_node_names_and_namespaces():
-        with suppress(NodeNameNonExistentError):  # it has ended since
-            # Of each node, as the list of all services holds those that have clients alone, such as this one.
+        with suppress(NodeNameNonExistentError):  # the node has ended since it was listed
+            # Each node is queried for its services: the list of all services also contains services that have
+            # only clients, such as the client of this function's caller.
             there |= {
                 name for name, kinds in node.get_service_names_and_types_by_node(*place) if KIND in kinds
             }
@@ -109,7 +115,7 @@ def _explain_absence(node: Any, service: str) -> str:
     found = (
         f"the trackers here are {trackers}: give --namespace, and --node where it is not efftam_tracker"
         if trackers
-        else "none is there"
+        else "no tracker was found"
     )
     wanted = node.resolve_service_name(service)
     return f"no tracker offers {wanted}; {found}; is it configured, and on this ROS_DOMAIN_ID?"

@@ -349,7 +349,7 @@ def test_the_earlier_of_two_bridges_of_one_id_goes_on_and_names_the_other_once()
     for _ in range(3):
         second_bridge(rig)
     assert rig.bridge.refusal == ""
-    assert rig.said("another camera is 1/100 too") == 1
+    assert rig.said("another camera has the ids 1/100") == 1
     assert rig.yaw_rate() == pytest.approx(0.2, rel=0.05)
 
 

@@ -128,11 +128,11 @@ def test_images_that_can_not_be_decoded_are_told_in_one_line_and_the_others_come
     port = free_port()
     running = camera(f"udp://127.0.0.1:{port}")
     with sender(port, damaged=20):
-        peer.wait(lambda: said(peer, "come damaged or not at all", DiagnosticStatus.WARN), "the damage")
+        peer.wait(lambda: said(peer, "arrive damaged or not at all", DiagnosticStatus.WARN), "the damage")
         count = len(images)
         peer.wait(lambda: len(images) > count + 30, "images of after it")
         peer.wait(lambda: peer.diagnostics[-1].level == DiagnosticStatus.OK, "all is well again")
-    (line,) = [line for line in running.output.splitlines() if "come damaged" in line]
+    (line,) = [line for line in running.output.splitlines() if "arrive damaged" in line]
     assert "lower the camera's bit rate" in line
     assert "Traceback" not in running.output
 

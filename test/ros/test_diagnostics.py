@@ -165,7 +165,7 @@ def test_a_camera_that_publishes_reliably_is_not_told_to(monkeypatch, profile):
     monkeypatch.setenv(PROFILE_VARIABLES[0], profile)
     assert "publish reliably" in large_image_remedy(False)
     assert "reliabl" not in large_image_remedy(True)
-    for reliability, told in (("best effort (asked: auto)", True), ("reliable (asked: auto)", False)):
+    for reliability, told in (("best effort (requested: auto)", True), ("reliable (requested: auto)", False)):
         statistics = running(30, keep=lambda i: i % 3 == 2)
         statistics.input_seen({"image reliability": reliability}, "")
         said = statistics.loss(100.0)

@@ -33,7 +33,7 @@ def test_reliable_is_asked_for_when_every_publisher_offers_it(tracker):
     peer = tracker(*QUICK)
     peer.wait(lambda: asked(peer) == [RELIABLE], "a reliable subscription alone")
     _, values = peer.diagnosis(lambda s, v: "reliable" in v.get("image reliability", ""), "the reliability")
-    assert values["image reliability"] == "reliable (asked: auto)"
+    assert values["image reliability"] == "reliable (requested: auto)"
     assert values["image publishers"] == "peer: reliable"
 
     # The driver restarts with sensor-data QoS: a reliable subscription would hear nothing from it.

@@ -306,7 +306,7 @@ def test_a_typo_in_the_file_shared_with_the_tracker_is_told_and_the_trackers_own
     lines = [line for line in capfd.readouterr().err.splitlines() if "not known" in line]
     assert [line.partition("parameter ")[2] for line in lines] == [
         "'jpg_quality' is not known and has no effect; did you mean jpeg_quality?",
-        "'frobnicate' is not known and has no effect; the files in config/ hold those there are",
+        "'frobnicate' is not known and has no effect; the files in config/ contain all parameters",
     ]
 
 

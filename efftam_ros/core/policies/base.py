@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -70,6 +71,7 @@ class Choice:
         jumped: Whether the accepted box lies away from the predicted position, so that the motion filter
             starts anew.
         partial: Whether only a part of the target is visible in the accepted box.
+        confidence: Probability that ``box`` is on the target; NaN where it is not known.
     """
 
     index: int
@@ -79,6 +81,7 @@ class Choice:
     motion_iou: float | None = None
     jumped: bool = False
     partial: bool = False
+    confidence: float = math.nan
 
 
 class Policy:

@@ -1,1 +1,1 @@
-"""Code shared by the nodes."""
+"""Code that the ROS nodes of all packages share."""

@@ -1,4 +1,4 @@
-"""Between ROS messages and values that several nodes share: the camera's calibration, selections."""
+"""Conversions of ROS messages that several nodes use: the camera's calibration, selections."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from efftam_ros.messages.reports import Selection
 from efftam_ros.msg import TargetSelection
 
 MAX_STAMP_NS = 2**31 * 1_000_000_000 - 1
-"""builtin_interfaces/Time counts seconds in 31 bits."""
+"""The largest stamp of a message, ns: builtin_interfaces/Time counts seconds in 31 bits."""
 
 
 def camera_of(message: Any) -> CameraModel:
-    """Read the camera model from a sensor_msgs/CameraInfo, by its K. None when it holds no calibration; the
-    tracker logs that. The distortion is not used, so that an unknown model does not matter."""
+    """Read the camera model from the matrix K of a sensor_msgs/CameraInfo.
+
+    The distortion is not used, so its model may be unknown. A message with unusable numbers gives a model
+    without calibration (``intrinsics`` is None); the tracker logs this fault, so it is not logged here.
+    """
     try:
         return camera_model(message, with_distortion=False)
     except InputError:
@@ -26,7 +29,10 @@ def camera_of(message: Any) -> CameraModel:
 
 
 def selection_message(selection: Selection) -> TargetSelection:
-    """Raises InputError for a stamp that no message can hold."""
+    """Return the TargetSelection of a selection: BOX, POINTS, or CLEAR if it has neither.
+
+    Raises InputError for a stamp above `MAX_STAMP_NS`.
+    """
     if selection.stamp_ns > MAX_STAMP_NS:
         raise InputError(
             f"the selection is on an image of {selection.stamp_ns} ns; stamps end at {MAX_STAMP_NS} ns"

@@ -1,7 +1,7 @@
-"""Subscription to images: selects the topic and reliability, and reports who publishes there.
+"""Subscription to images: chooses the topic and the reliability, and reports which nodes publish the images.
 
-A camera driver may start after this node, restart, or offer another reliability than before; the subscription
-follows: a new one takes the place of the old one. An image that is sent in that moment may be missed.
+A camera driver may start after this node, restart, or offer another reliability than before. The old
+subscription is then replaced by a new one that fits. An image that is sent at that moment may be missed.
 """
 
 from __future__ import annotations
@@ -24,26 +24,30 @@ from efftam_ros.packages import missing_package
 from efftam_ros.ros.common.publishing_nodes import UNKNOWN_NODE, PublishingNodes, identities
 from efftam_ros.ros.common.transports import BY_TYPE, TRANSPORTS
 
-# Most publishers or topics listed in one message.
+# Largest number of publishers or topics that one message lists.
 MAX_NAMED = 3
-# If a publisher exists and nothing arrives from it for so long, s, the subscription is made again. The time
-# doubles each time, up to the longest.
+# If a publisher exists and no image arrives from it for DEAF_S seconds, the subscription is made again. This
+# time doubles at each new subscription, up to LONGEST_DEAF_S.
 DEAF_S, LONGEST_DEAF_S = 2.0, 60.0
-# Without any image for so long since the first new subscription, this process may be the cause, s: it may
-# have the participant's number of one that was killed. A camera that starts slowly takes less.
+# Time after the first new subscription, s, when this process should become another DDS participant if no
+# image has ever arrived: it may have the participant number of a killed process. The time is longer than a
+# slow camera needs to start.
 RENEWAL_S = 10.0
 
 
-# Their messages hold a video's packets.
+# The transports whose messages contain packets of a coded video.
 VIDEOS = ("ffmpeg", "foxglove")
 
 
 def message_class(transport: str) -> Any:
-    """Return the class of the transport's messages. Raises InputError where their package, or what decodes
-    them, is not installed."""
+    """Return the class of the transport's messages.
+
+    Raises InputError if the ROS package of the messages, or the Python package that decodes them, is not
+    installed.
+    """
     found = _message_class(transport)
     if transport in VIDEOS:
-        # Imported here, and not when the first packet comes.
+        # Imported now, so that a missing package is reported at the start and not at the first packet.
         try:
             import_module("av")
         except ModuleNotFoundError as error:
@@ -69,7 +73,7 @@ def _message_class(transport: str) -> Any:
 
 @dataclass
 class _Subscription:
-    """``made_s``: creation time on the steady clock."""
+    """A subscription to images. ``made_s``: time of its creation, s on the steady clock."""
 
     topic: str
     reliability: ReliabilityPolicy
@@ -78,12 +82,13 @@ class _Subscription:
 
 
 class ImageInput:
-    """Calls ``receive`` with every image message, in the executor's thread; call `look` a few times per
-    second.
+    """The subscription to the topic `image`. The owner must call `look` a few times per second.
 
-    ``reliability``: ``auto`` is reliable if every publisher offers it, else best effort, which is compatible
-    with all. ``callbacks`` gives the event callbacks for a topic. Raises InputError where the transport's
-    messages are not installed.
+    ``transport``: a key of `TRANSPORTS`. ``reliability``: ``reliable``, ``best_effort`` or ``auto``, which is
+    reliable if every publisher offers reliable delivery. Otherwise ``auto`` is best effort, which every
+    publisher can serve. ``receive`` is called with every image message, in the executor's thread.
+    ``callbacks`` returns the event callbacks for a topic. Raises InputError if the package of the transport's
+    messages is not installed.
     """
 
     def __init__(
@@ -103,8 +108,8 @@ class ImageInput:
         self._given = is_transport
         self._wanted = self._overridden(reliability)
         self._cameras = PublishingNodes()
-        self._arrived_s: float | None = None  # of the last image
-        self._there_s: float | None = None  # since when a publisher that should deliver exists
+        self._arrived_s: float | None = None  # when the last image arrived
+        self._there_s: float | None = None  # since when the topic has had a publisher of the right type
         self._patience_s, self._made_anew = DEAF_S, 0
         self._first_anew_s = 0.0
         topic = self._choose_topic()
@@ -116,9 +121,10 @@ class ImageInput:
 
     @property
     def camera_info_topic(self) -> str:
-        """Topic of the calibration: the remapped ``camera_info``, else the one beside the images.
+        """Topic of the calibration: the remapped ``camera_info``, else the topic beside the images.
 
-        A remap to the default name looks like none; that name is taken while it alone is published.
+        A remap to the name that ``camera_info`` has anyway can't be recognised. So the topic of that name is
+        used if it is published and the topic beside the images is not.
         """
         resolved = str(self._node.resolve_topic_name("camera_info"))
         beside = camera_info_beside(self.base_topic)
@@ -129,19 +135,20 @@ class ImageInput:
 
     @property
     def facts(self) -> dict[str, str]:
-        """Topic, reliability and publishers, as values for diagnostics."""
+        """Topic, reliability and publishers of the image subscription, as values for diagnostics."""
         reliability = "reliable" if self._current.reliability is ReliabilityPolicy.RELIABLE else "best effort"
         return {
             "image topic": self.topic,
-            "image reliability": f"{reliability} (asked: {self._wanted})",
+            "image reliability": f"{reliability} (requested: {self._wanted})",
             "image publishers": self._named(self._publishers(self.topic)),
         }
 
     @property
     def mixed(self) -> str:
-        """Warning that images of several publishers may be mixed, in one line; empty while there is one."""
+        """One line that warns of mixed images of several publishers; empty while at most one publishes."""
         found = [info for info in self._publishers(self.topic) if info.topic_type == self._type]
-        # See `other_publishers`. A camera that was started again is no second one.
+        # A camera that was started again is not counted twice. A publisher may be discovered before the name
+        # of its node: nothing is reported until all names are known.
         names, _ = self._cameras.look(identities(found), time.monotonic())
         if len(names) < 2 or any(info.node_name == UNKNOWN_NODE for info in found):
             return ""
@@ -159,7 +166,7 @@ class ImageInput:
         self._listen_anew(time.monotonic())
 
     def _listen_anew(self, now_s: float) -> None:
-        """Make the subscription again where a publisher exists and nothing arrives from it."""
+        """Make the subscription again if a publisher exists and no image arrives from it."""
         if not any(info.topic_type == self._type for info in self._publishers(self.topic)):
             self._there_s = None
             return
@@ -175,18 +182,20 @@ class ImageInput:
 
     @property
     def is_receiving(self) -> bool:
-        """Whether images arrive."""
+        """Whether an image arrived within the last `DEAF_S` seconds."""
         return self._arrived_s is not None and time.monotonic() - self._arrived_s < DEAF_S
 
     @property
     def renewal(self) -> str:
-        """Why this process should become another DDS participant: a publisher is there, and neither the first
-        nor a new subscription has ever got an image. Empty while that is not so."""
+        """Why this process should become another DDS participant, in one line; empty if it should not.
+
+        It should if a publisher exists and no subscription has ever received an image from it.
+        """
         if self._arrived_s is not None or not self._made_anew or self._there_s is None:
             return ""
         if time.monotonic() - max(self._first_anew_s, self._there_s) < RENEWAL_S:
             return ""
-        return f"no image has come from the publisher of {self.topic}, which is there: {self._anew}"
+        return f"no image of {self.topic} has ever arrived, although it has a publisher: {self._anew}"
 
     @property
     def _anew(self) -> str:
@@ -197,9 +206,9 @@ class ImageInput:
         self._node.destroy_subscription(self._current.handle)
 
     def explain(self, have_come: bool = False) -> str:
-        """Explain why no image arrives, as far as the publishers show: what was found, and the remedy.
+        """Return in one line why no image arrives and what to do, as far as the list of publishers shows it.
 
-        ``have_come``: images came before, so that the topic, its type and the way of its images are right.
+        ``have_come``: images arrived before, so the topic, its type and the transport of large images work.
         """
         found = self._publishers(self.topic)
         if not found:
@@ -211,18 +220,18 @@ class ImageInput:
             )
         offered = [info for info in found if info.topic_type == self._type]
         is_reliable = self._current.reliability is ReliabilityPolicy.RELIABLE
-        # Zenoh delivers whatever the two reliabilities are.
+        # Zenoh also delivers from a best-effort publisher to a reliable subscription; DDS does not.
         matched_by_qos = not middleware().startswith(ZENOH)
         if is_reliable and matched_by_qos and not all(map(_is_reliable, offered)):
             return (
-                f"{self.topic} is published best effort ({self._named(offered)}) and asked for reliably:"
-                " nothing arrives; set image_reliability to auto"
+                f"{self.topic} is published best effort ({self._named(offered)}) and this node subscribes"
+                " reliably: nothing arrives; set image_reliability to auto"
             )
         if have_come:
             named = self._named(offered)
             anew = f"; {self._anew}" if self._made_anew else ""
             return f"the publisher of {self.topic} ({named}) is there, and nothing arrives from it{anew}"
-        # Only where images are lost.
+        # Imported here, because it is needed only when images are lost.
         from efftam_ros.ros.common.large_images import CAMERA_NODE, large_image_remedy
 
         if {info.node_name for info in offered} == {CAMERA_NODE}:
@@ -252,7 +261,7 @@ class ImageInput:
         return f"nothing publishes {self.topic}; images are published on {named}: remap image to one of them"
 
     def _is_camera(self, topic: str) -> bool:
-        """Return whether another node publishes the topic: a tracker's own mask and overlay do not count."""
+        """Return whether another node publishes the topic. This node's own mask and overlay do not count."""
         return any(info.node_name != self._node.get_name() for info in self._publishers(topic))
 
     @staticmethod
@@ -275,7 +284,7 @@ class ImageInput:
         named = self.base_topic + self._transport.suffix
         if self._given:
             return named
-        # Some drivers publish compressed images on a topic without the transport's name.
+        # Some drivers publish compressed images on a topic without the suffix /compressed.
         itself = any(info.topic_type == self._type for info in self._publishers(self.base_topic))
         return self.base_topic if itself else named
 
@@ -289,8 +298,8 @@ class ImageInput:
         return ReliabilityPolicy.RELIABLE if all(map(_is_reliable, found)) else ReliabilityPolicy.BEST_EFFORT
 
     def _overridden(self, reliability: str) -> str:
-        """Return the requested reliability; a QoS override parameter takes precedence over
-        ``image_reliability``."""
+        """Return the reliability that the user requests: that of a QoS override parameter if there is one,
+        else ``reliability``, the value of image_reliability."""
         topic = self.base_topic + self._transport.suffix
         name = f"qos_overrides.{topic}.subscription.reliability"
         if not self._node.has_parameter(name):

@@ -1,4 +1,4 @@
-"""Remedy for the loss of large images, for the middleware in use."""
+"""Explains what to do when large images are lost, for the middleware in use."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import os
 
 from efftam_ros.package_files import CYCLONE_DDS, FAST_DDS, PROFILE_VARIABLES, ZENOH, middleware
 
-# This package's own camera node: it exists before its stream does, and logs itself which images that loses.
+# This package's own camera node. Before its stream delivers images, it is a publisher that sends nothing. Its
+# log reports images that are lost between the stream and the node.
 CAMERA_NODE = "efftam_camera"
 # Load average per core above which the machine is overloaded and may lose images for that reason.
 OVERLOAD = 1.5
 
 
 def large_image_remedy(is_reliable: bool) -> str:
-    """Return what to do when images above 0.5 MB do not arrive, for the environment and load of this node.
+    """Return what to do when large images do not arrive, for this node's middleware and the machine's load.
 
     ``is_reliable``: publisher and subscription are reliable already.
     """
     remedy = _of_the_middleware()
-    # Zenoh sends both over TCP, and under congestion drops messages of reliable publishers too.
+    # With Zenoh this would not help. Zenoh sends messages of both reliabilities over TCP, and drops both if
+    # the network is congested.
     if not is_reliable and not middleware().startswith(ZENOH):
         remedy += ", or have the driver publish reliably, with image_reliability auto here"
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
@@ -30,7 +32,7 @@ def large_image_remedy(is_reliable: bool) -> str:
 
 
 def _of_the_middleware() -> str:
-    """Return the setting that makes room for large images; the profile and 0.5 MB are Fast DDS's alone."""
+    """Return which setting of the middleware makes room for large images."""
     used = middleware()
     if used.startswith(FAST_DDS):
         profile = next((os.environ[name] for name in PROFILE_VARIABLES if os.environ.get(name)), "")
@@ -38,7 +40,7 @@ def _of_the_middleware() -> str:
         if profile:
             return (
                 f"this node has the Fast DDS profile {profile}: start the camera driver with {names} set to"
-                " it too"
+                " this file, too"
             )
         return (
             "images above 0.5 MB do not fit the default shared memory of Fast DDS: start BOTH the camera"
@@ -47,12 +49,12 @@ def _of_the_middleware() -> str:
         )
     if used.startswith(CYCLONE_DDS):
         return (
-            "Cyclone DDS sends them by UDP: raise net.core.rmem_max (sysctl) here, and"
+            "Cyclone DDS sends large images by UDP: raise net.core.rmem_max (sysctl) here, and"
             " SocketReceiveBufferSize in CYCLONEDDS_URI to 10MB"
         )
     if used.startswith(ZENOH):
         return (
-            "the link is too slow for the images, or this machine: lower the camera's rate or size, or"
+            "the link or this machine is too slow for the images: lower the camera's rate or size, or"
             " publish them compressed"
         )
     return f"see how {used} is set up for large messages"

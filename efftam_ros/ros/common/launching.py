@@ -1,4 +1,4 @@
-"""What the launch files share: the tracker's arguments, parameter files, and nodes of this package."""
+"""Code that the launch files share: the tracker's arguments, parameter files, and nodes of this package."""
 
 from __future__ import annotations
 
@@ -33,7 +33,11 @@ CONFIG = SHARE / "config"
 
 
 class Argument(NamedTuple):
-    """``default``: None for one that must be given; ``choices``: None for any text."""
+    """An argument of a launch file.
+
+    ``default``: None if the user must give a value. ``text``: the description. ``choices``: the allowed
+    values, None for any text.
+    """
 
     name: str
     default: str | None
@@ -44,7 +48,7 @@ class Argument(NamedTuple):
 YES_NO = ("true", "false")
 LEVELS = ("debug", "info", "warn", "error")
 LOOK = "look at nvidia-smi and sudo dmesg, then launch again"
-# An empty default leaves the setting to the parameter file.
+# The tracker's arguments. An argument with an empty value leaves the setting to the parameter file.
 _TRACKER = (
     Argument("image", "/camera/image_raw", "topic of the images to track in"),
     Argument("camera_info", "", "topic of the calibration; empty: camera_info beside the images"),
@@ -88,8 +92,11 @@ TRACKER = {argument.name: argument for argument in _TRACKER}
 def described(
     arguments: Collection[Argument], start: Callable[[Any, dict[str, str]], list[Any]], *before: Any
 ) -> LaunchDescription:
-    """Return the arguments, the actions ``before``, and those that ``start`` gives for the context of a
-    launch and the value of each argument."""
+    """Return a launch description that declares ``arguments``.
+
+    It executes the actions ``before``, then the actions that ``start`` returns. ``start`` is called with the
+    launch context and the values of the arguments by name.
+    """
     declared = [
         DeclareLaunchArgument(
             name, default_value=default, description=text, choices=list(choices) if choices else None
@@ -104,8 +111,11 @@ def described(
 
 
 def passed_over(context: Any) -> list[LogInfo]:
-    """Return a warning of each thing in the launch command that launch passes over; names of its own may
-    belong to a launch file that includes the tracker's."""
+    """Return a warning for each NAME:=VALUE of the launch command that is a misspelt argument or a parameter.
+
+    These have no effect, because ROS launch ignores unknown names. Other unknown names cause no warning: they
+    may be arguments of a launch file that includes the tracker's.
+    """
     parameters = yaml.safe_load((CONFIG / "tracker.yaml").read_text(encoding="utf-8"))["/**"][
         "ros__parameters"
     ]
@@ -122,15 +132,20 @@ def passed_over(context: Any) -> list[LogInfo]:
 
 
 def parameter_file(name: str) -> str | None:
-    """Return the shipped parameter file of that name, else the path itself; None where that is no file."""
+    """Return the path of the shipped parameter file ``name``. If none has this name, ``name`` is a path: it
+    is returned if it is a file, else None is returned."""
     shipped = CONFIG / f"{name}.yaml"
     path = shipped if shipped.is_file() else expanded(name)
     return str(path) if path.is_file() else None
 
 
 def node(name: str, value: Mapping[str, str], **more: Any) -> Node:
-    """Return a node of this package, named as its executable and started again when it ends unasked, see
-    `Restarts`. ``value``: the arguments namespace and log_level."""
+    """Return the launch action of a node of this package.
+
+    ``name``: name of the executable and of the node. ``value``: values of the launch arguments by name, with
+    namespace and log_level. ``more``: further arguments of launch_ros's Node. `Restarts` decides whether and
+    when the node is started again after it ended.
+    """
     restarts = Restarts()
 
     def on_exit(event: Any, context: Any) -> list[Any]:
@@ -161,8 +176,11 @@ def node(name: str, value: Mapping[str, str], **more: Any) -> Node:
 
 
 def tracker_launch(arguments: Iterable[Argument], **fixed: str) -> IncludeLaunchDescription:
-    """Include tracker.launch.py with the values that these arguments have in the launch, and with fixed
-    ones."""
+    """Return the action that includes tracker.launch.py.
+
+    ``arguments``: arguments of the including launch file whose values are passed on. ``fixed``: values of
+    other arguments by name.
+    """
     source = PythonLaunchDescriptionSource(str(SHARE / "launch" / "tracker.launch.py"))
     values = {argument.name: LaunchConfiguration(argument.name) for argument in arguments} | fixed
     return IncludeLaunchDescription(source, launch_arguments=values.items())

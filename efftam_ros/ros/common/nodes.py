@@ -1,4 +1,4 @@
-"""What the nodes have in common: QoS, topics, timers, transitions, diagnostics, logs, parameters."""
+"""Functions and classes that the nodes share: QoS, publishers, subscriptions, timers, transitions, logs."""
 
 from __future__ import annotations
 
@@ -32,29 +32,30 @@ from efftam_ros.ros.common.publishing_nodes import UNKNOWN_NODE, PublishingNodes
 
 try:
     from rclpy.event_handler import SubscriptionEventCallbacks, UnsupportedEventTypeError
-except ImportError:  # Humble
+except ImportError:  # ROS 2 Humble has the same classes in another module
     from rclpy.qos_event import SubscriptionEventCallbacks, UnsupportedEventTypeError
 
-# How often it is asked whether messages have been acknowledged, s: it takes about a millisecond.
+# Time between two checks whether all messages are acknowledged, s. A check takes about 1 ms.
 ACKNOWLEDGED_PERIOD_S = 0.02
-# Within which a throttled line is logged once, s.
+# Period in which lines of one kind are logged once by default, s; see `Throttle`.
 PERIOD_S = 5.0
 
 Owner = TypeVar("Owner", bound="ReportingNode")
 
 
 def reliable(depth: int = 10) -> QoSProfile:
-    """Reliable delivery of the newest ``depth`` messages."""
+    """Return a QoS profile for reliable delivery of the newest ``depth`` messages."""
     return QoSProfile(depth=depth, reliability=ReliabilityPolicy.RELIABLE)
 
 
 def sampled(depth: int = 10) -> QoSProfile:
-    """Best effort, for subscribers to a stream whose publisher may be reliable or not."""
+    """Return a best-effort QoS profile, for subscriptions that must match reliable and best-effort
+    publishers."""
     return QoSProfile(depth=depth, reliability=ReliabilityPolicy.BEST_EFFORT)
 
 
 def latched() -> QoSProfile:
-    """Reliable and transient local: the newest message also reaches late subscribers."""
+    """Return a reliable, transient-local QoS profile: late subscribers also receive the newest message."""
     return QoSProfile(
         depth=1, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL
     )
@@ -69,22 +70,25 @@ def optional_messages(package: str) -> Any:
 
 
 def make_publisher(node: Node, kind: Any, topic: str, qos: QoSProfile) -> Any:
-    """Return a publisher whose QoS the user may override. ``qos``: a new profile, as rclpy writes overrides
-    into it."""
+    """Return a publisher whose QoS the user may override by parameters.
+
+    ``kind``: the message type. ``qos``: a profile that nothing else uses, because rclpy writes the overrides
+    into this object.
+    """
     options = QoSOverridingOptions.with_default_policies()
     return node.create_publisher(kind, topic, qos, qos_overriding_options=options)
 
 
 def steady_timer(node: Node, period_s: float, call: Callable[[], None]) -> Any:
-    """Return a timer that a clock which is set or stands still does not stop."""
+    """Return a timer on the steady clock: it keeps running if the ROS clock is set or stands still."""
     return node.create_timer(period_s, call, clock=Clock(clock_type=ClockType.STEADY_TIME))
 
 
 def wait_until_acknowledged(publishers: Iterable[Any], seconds: float) -> None:
-    """Wait until the subscribers have acknowledged the last messages, at most so long on the steady clock.
+    """Wait until the subscribers have acknowledged the last messages, or ``seconds`` have passed.
 
-    The middleware's own wait may go by the system's clock, which may be set meanwhile, and stops all threads
-    of Python: here it is only asked.
+    The middleware's own wait is called only with a timeout of zero, because it blocks all threads of Python
+    and may use the system's clock, which may be set during the wait.
     """
     end_s = time.monotonic() + seconds
     for publisher in publishers:
@@ -97,7 +101,10 @@ def wait_until_acknowledged(publishers: Iterable[Any], seconds: float) -> None:
 def reported(
     transition: Callable[[Owner, LifecycleState], None],
 ) -> Callable[[Owner, LifecycleState], TransitionCallbackReturn]:
-    """Make a method the callback of a transition, which succeeds unless the method raises."""
+    """Decorate a method of a `ReportingNode` as the callback of a lifecycle transition.
+
+    The transition succeeds unless the method raises. `ReportingNode.failed` then gives the result.
+    """
 
     def run(node: Owner, state: LifecycleState) -> TransitionCallbackReturn:
         result = TransitionCallbackReturn.SUCCESS
@@ -112,10 +119,10 @@ def reported(
 
 
 class ReportingNode(LifecycleNode):
-    """A lifecycle node whose transitions are `reported`: rclpy discards the exceptions of its callbacks.
+    """A lifecycle node that logs the exceptions of its transitions; rclpy alone would discard them.
 
-    The service ~/change_state refuses a transition that the state does not have; rclpy's own callback raises
-    then, which would end the process.
+    The service ~/change_state refuses a transition that is not possible in the present state. The callback
+    of rclpy would raise an exception instead, which ends the process.
     """
 
     def __init__(self, name: str, **kwargs: Any) -> None:
@@ -124,8 +131,10 @@ class ReportingNode(LifecycleNode):
         self._service_change_state.callback = self._on_change_state
 
     def start(self) -> None:
-        """Configure and activate, unless the parameter autostart is false. Where that fails, the node stays
-        unconfigured, waiting for corrected parameters."""
+        """Configure and activate the node, unless the parameter autostart is false.
+
+        If the configuration fails, the node stays unconfigured, and can be configured by a client later.
+        """
         if not self.get_parameter("autostart").value:
             self.get_logger().info("autostart is off: waiting to be configured")
         elif self.trigger_configure() == TransitionCallbackReturn.SUCCESS:
@@ -133,9 +142,9 @@ class ReportingNode(LifecycleNode):
 
     def _on_change_state(self, request: Any, response: Any) -> Any:
         asked = request.transition
-        # Identifier, label, and the states before and after.
+        # Each transition is a tuple: identifier, label, and the states before and after.
         possible = {number: label for number, label, *_ in self._state_machine.available_transitions}
-        # As in rclpy, a label counts more than a number.
+        # A request may give a label, a number or both. The label takes precedence, as in rclpy.
         if asked.label in possible.values() if asked.label else asked.id in possible:
             return self._make_transition(request, response)
         self.get_logger().warning(
@@ -147,11 +156,12 @@ class ReportingNode(LifecycleNode):
         return response
 
     def failed(self, error: Exception) -> TransitionCallbackReturn:
+        """Log the exception that a transition raised, and return the transition's result."""
         self.get_logger().error("".join(traceback.format_exception(error)).rstrip())
         return TransitionCallbackReturn.ERROR
 
     def transition_ended(self) -> None:
-        """Called after every transition, successful or not."""
+        """Do nothing; subclasses override this. It is called after every transition, successful or not."""
 
     @reported
     def on_cleanup(self, state: LifecycleState) -> None:
@@ -171,12 +181,14 @@ class ReportingNode(LifecycleNode):
 
 
 def other_publishers(node: Node, topics: Sequence[str], consequence: str) -> str:
-    """Name the first of a node's own topics that another node publishes too, and the consequence, in one
-    line; empty when there is none."""
+    """Return a warning about the first of these topics that has several publishers; empty if none has.
+
+    ``topics``: topics that ``node`` publishes itself. ``consequence``: the last part of the warning.
+    """
     for topic in topics:
         name = node.resolve_topic_name(topic)
         found = node.get_publishers_info_by_topic(name)
-        # A publisher may be discovered before the name of its node; wait until a later check knows the name.
+        # A publisher may be discovered before the name of its node: no warning before all names are known.
         if len(found) > 1 and all(info.node_name != UNKNOWN_NODE for info in found):
             names = sorted({shown(info.node_name)[1:-1] for info in found})
             return f"{len(found)} publishers on {name} ({', '.join(names)}): {consequence}"
@@ -184,15 +196,20 @@ def other_publishers(node: Node, topics: Sequence[str], consequence: str) -> str
 
 
 class OtherPublishers:
-    """Other nodes that publish what this node does. One that was started again is not taken for a second."""
+    """Looks for other nodes that publish the topics of ``node``. A restarted node is not counted twice.
+
+    ``consequence``: the last part of the warning that `look` returns.
+    """
 
     def __init__(self, node: Node, topics: Sequence[str], consequence: str) -> None:
         self._node, self._consequence = node, consequence
         self._nodes = {topic: PublishingNodes() for topic in topics}
 
     def look(self, now_s: float) -> str:
-        """Return the first of the topics that another node publishes too, and the consequence, in one line;
-        empty when there is none. ``now_s``: of a steady clock."""
+        """Return a warning about the first of the topics that several nodes publish; empty if none is.
+
+        ``now_s``: time on a steady clock.
+        """
         for name, nodes in self._nodes.items():
             topic = self._node.resolve_topic_name(name)
             names, _ = nodes.look(identities(self._node.get_publishers_info_by_topic(topic)), now_s)
@@ -205,7 +222,12 @@ class OtherPublishers:
 def diagnostics(
     node: Node, title: str, level: int | bytes, message: str, values: Mapping[str, object], device: str = ""
 ) -> DiagnosticArray:
-    """Return a message of one status, named by node and title. ``device``: its hardware_id."""
+    """Return a message for /diagnostics with one status.
+
+    The name of the status consists of the node's name and ``title``. ``level``: a level of DiagnosticStatus.
+    ``values``: values by name, converted to text. ``device``: the hardware_id. The stamp is the present time
+    of the node's clock.
+    """
     status = DiagnosticStatus(
         level=bytes([level]) if isinstance(level, int) else level,
         name=f"{node.get_fully_qualified_name().lstrip('/')}: {title}",
@@ -219,14 +241,20 @@ def diagnostics(
 
 
 class Subscriptions:
-    """Subscriptions that end together. ``report``: takes one line for each incompatible publisher."""
+    """Subscriptions that are destroyed together, by `close`.
+
+    ``report``: called with one line if a publisher's QoS is incompatible, or lost messages can't be counted.
+    """
 
     def __init__(self, node: Node, report: Callable[[str], None]) -> None:
         self._node, self._report = node, report
         self._made: list[Any] = []
 
     def add(self, message_type: Any, topic: str, callback: Callable[[Any], None], qos: QoSProfile) -> Any:
-        """Subscribe. ``qos`` must be a new profile: rclpy writes overrides into the object it is given."""
+        """Make and return a subscription whose QoS the user may override by parameters.
+
+        ``qos``: a profile that nothing else uses, because rclpy writes the overrides into this object.
+        """
         made = self._node.create_subscription(
             message_type,
             topic,
@@ -247,8 +275,10 @@ class Subscriptions:
             self.remove(self._made[-1])
 
     def callbacks(self, topic: str, lost: Callable[[Any], None] | None = None) -> SubscriptionEventCallbacks:
-        """Event callbacks for a subscription to ``topic``; ``lost``: called for messages lost in
-        transport."""
+        """Return the event callbacks for a subscription to ``topic``, a resolved name.
+
+        ``lost``: called with rclpy's event when messages were lost in transport; None: losses are ignored.
+        """
 
         def on_incompatible(event: Any) -> None:
             policy = qos_policy_name_from_kind(event.last_policy_kind)
@@ -263,7 +293,10 @@ class Subscriptions:
 
 
 class _EventCallbacks(SubscriptionEventCallbacks):
-    """Subscribes also where the middleware does not count lost messages (DDS and Zenoh do)."""
+    """Event callbacks that also work with a middleware that can't count lost messages (DDS and Zenoh can).
+
+    ``report``: called if the middleware can't count them.
+    """
 
     report: Callable[[], None]
 
@@ -277,13 +310,16 @@ class _EventCallbacks(SubscriptionEventCallbacks):
 
 
 class Throttle:
-    """Passes ``burst`` lines per kind and period to ``write``, with the number that was suppressed."""
+    """Passes at most ``burst`` lines of each kind per ``period_s`` to ``write``. Thread-safe.
+
+    The next line that is passed gives the number of lines of its kind that were suppressed before.
+    """
 
     def __init__(self, write: Callable[[str], object], burst: int = 1, period_s: float = PERIOD_S) -> None:
         self._write, self._burst, self._period_s = write, burst, period_s
         self._lock = threading.Lock()
-        self._passed: dict[str, deque[float]] = {}  # when the last lines of a kind were passed
-        self._held: dict[str, int] = {}
+        self._passed: dict[str, deque[float]] = {}  # when the last lines were passed, by kind
+        self._held: dict[str, int] = {}  # number of suppressed lines not reported yet, by kind
 
     def __call__(self, kind: str, text: str) -> None:
         now = time.monotonic()
@@ -298,12 +334,14 @@ class Throttle:
 
 
 class ThrottledLog:
-    """A node's log in which each kind of line appears once per period, and each kind of information ten
-    times. Thread-safe. ``remind`` is for warnings of a lasting state.
+    """A node's log that limits how often lines of one kind appear. Thread-safe.
+
+    Per 5 s and kind, ``fail`` logs one error, ``warn`` one warning and ``inform`` ten lines of level INFO.
+    ``remind`` logs one warning per 30 s and kind, for states that last.
     """
 
     def __init__(self, logger: Any) -> None:
-        # rclpy ties each logging call site to one severity, so each severity needs its own.
+        # rclpy allows only one severity at each line of code that logs. So each severity has its own lambda.
         self.fail = Throttle(lambda text: logger.error(text))
         self.warn = Throttle(lambda text: logger.warning(text))
         self.remind = Throttle(lambda text: logger.warning(text), period_s=30.0)
@@ -312,7 +350,7 @@ class ThrottledLog:
 
 Config = TypeVar("Config")
 
-# Policies of which a QoS override names one.
+# The QoS policies whose value is a name, and the types that contain the allowed names.
 QOS_POLICIES: Mapping[str, type[Enum]] = {
     "durability": DurabilityPolicy,
     "history": HistoryPolicy,
@@ -322,8 +360,10 @@ QOS_POLICIES: Mapping[str, type[Enum]] = {
 
 
 def check_qos_overrides(node: Node) -> None:
-    """Raise InputError for a QoS override given at start-up that names no policy, which rclpy reports only
-    when the topic is used."""
+    """Raise InputError if a QoS override given at start-up has a value that its policy does not have.
+
+    rclpy would report such a value only when the topic is first used.
+    """
     for name, parameter in node._parameter_overrides.items():
         policies = QOS_POLICIES.get(name.rpartition(".")[2])
         if name.startswith("qos_overrides.") and policies is not None:

@@ -1,5 +1,8 @@
-"""Parameters of nodes, made from dataclasses of `setting` fields. Does not import ROS until a node declares
-them: their names, ranges and meanings can be read without it."""
+"""Parameters of nodes, made from dataclasses whose fields are declared with `setting`.
+
+ROS is imported only when a node declares its parameters. So their names, ranges and meanings can be read
+where ROS is not installed.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,11 @@ HELP_WIDTH, INDENT = 94, 6 * " "
 
 @dataclass(frozen=True)
 class ParameterSet:
-    """All parameters of one node: title and dataclass of each section. ``read_only`` ones are read at
-    start-up, ``fixed`` ones when the node is configured."""
+    """All parameters of one node.
+
+    ``sections``: title and dataclass of each section. ``read_only``: names of the parameters that are read
+    once, at start-up. ``fixed``: names of those that are read when the node is configured.
+    """
 
     sections: tuple[tuple[str, type[Any]], ...]
     read_only: tuple[str, ...] = ()
@@ -32,11 +38,11 @@ class ParameterSet:
             yield from _parameters(config_type)
 
     def declare(self, node: Any, others: Collection[str] = ()) -> None:
-        """Declare one parameter per field, with description, range and choices, and warn of names given at
-        start-up that are none of them.
+        """Declare one parameter per field, with description, range and choices.
 
-        ``others``: names of the parameters of nodes that read the same file; no warning of these. Raises
-        InputError when a value given at start-up (file, command line) has the wrong type or is out of range.
+        Warns of unknown names that were given at start-up. ``others``: names that cause no warning, because
+        they are parameters of other nodes that read the same file. Raises InputError when a value given at
+        start-up (by a file or the command line) has the wrong type or is out of range.
         """
         from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValueException
 
@@ -51,10 +57,10 @@ class ParameterSet:
         self._warn_of_unknown(node, others)
 
     def refusals(self, changes: Mapping[str, Any], configured: bool) -> list[str]:
-        """Return why these changes can't be made, one line each; empty when they can. Unknown names are
-        ignored.
+        """Return one line for each change that can't be made, with the reason; an empty list if all can.
 
-        ``configured``: the node is configured, so parameters in ``fixed`` may not change.
+        ``changes``: new values by name; unknown names are ignored. ``configured``: the node is configured, so
+        the parameters in ``fixed`` can't change.
         """
         reasons = []
         for f in self._fields():
@@ -81,7 +87,7 @@ class ParameterSet:
             if name in known or name in others or name == "use_sim_time" or name.startswith("qos_overrides."):
                 continue
             near = difflib.get_close_matches(name, known, 1)
-            hint = f"; did you mean {near[0]}?" if near else "; the files in config/ hold those there are"
+            hint = f"; did you mean {near[0]}?" if near else "; the files in config/ contain all parameters"
             node.get_logger().warning(f"parameter {shown(name)} is not known and has no effect{hint}")
 
     def as_help(self) -> str:
@@ -96,7 +102,7 @@ class ParameterSet:
         return "\n".join(lines)
 
     def as_markdown(self) -> str:
-        """Tables of every parameter for the page that documents them: one for each section."""
+        """Return one Markdown table per section, with every parameter, for docs/parameters.md."""
         lines = []
         for title, config_type in self.sections:
             lines += [
@@ -114,7 +120,10 @@ class ParameterSet:
         return "\n".join(lines)
 
     def as_yaml(self, nodes: str = "/**") -> str:
-        """Return a parameter file with every parameter, its description and default, for ``nodes``."""
+        """Return a parameter file with every parameter, its description and its default.
+
+        ``nodes``: the key of the file that names the nodes, such as ``/**`` or ``/**/efftam_gimbal``.
+        """
         lines = [f"{nodes}:", "  ros__parameters:"]
         for title, config_type in self.sections:
             lines += ["", f"    # {title}"]
@@ -124,7 +133,7 @@ class ParameterSet:
         return "\n".join(lines) + "\n"
 
     def _when(self, f: Field[Any]) -> str:
-        """Return when the parameter is read, where a change at run time has no effect."""
+        """Return when the parameter is read; empty if a change at run time takes effect."""
         if f.name in self.fixed:
             return "; read when configured"
         return "; read at the start" if f.name in self.read_only else ""
@@ -155,21 +164,26 @@ class ParameterSet:
 
 
 def read_parameters(node: Any, config_type: type[Config]) -> Config:
-    """Return the dataclass with the parameters' current values. Raises InputError when one is not allowed."""
+    """Return ``config_type`` filled with the current values of the node's parameters.
+
+    Raises InputError when a value is not allowed.
+    """
     return config_type(**{f.name: node.get_parameter(f.name).value for f in _parameters(config_type)})
 
 
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:
+    """Return a copy of the settings with new values (by name). Names of other settings are ignored."""
     values = {f.name: changes.get(f.name, getattr(config, f.name)) for f in fields(config)}  # type: ignore[arg-type]
     return type(config)(**values)
 
 
 def _parameters(config_type: type[Any]) -> list[Field[Any]]:
-    """Return the `setting` fields: others are no parameters."""
+    """Return the fields that were declared with `setting`: only these are parameters."""
     return [f for f in fields(config_type) if f.metadata]
 
 
 def _allowed(f: Field[Any]) -> str:
+    """Return the allowed values of a parameter as text: its choices, its range, or its type."""
     kinds = {
         bool: "true or false",
         int: "a whole number",

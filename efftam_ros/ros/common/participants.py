@@ -1,6 +1,7 @@
-"""Chooses the DDS participant that a node becomes: with Fast DDS none whose number a killed process had.
+"""Keeps a new node from becoming the Fast DDS participant whose number a killed process had.
 
-Others may go on sending to the memory of the killed process, and the new one then gets nothing from them.
+Other participants may still send to the memory of the killed process, and a new participant with its number
+then receives nothing from them.
 """
 
 from __future__ import annotations
@@ -13,20 +14,22 @@ from contextlib import ExitStack, contextmanager
 from efftam_ros.package_files import FAST_DDS, middleware
 from efftam_ros.ros.common.dead_ports import dead_participants, domain, remove_dead_ports
 
-# Most numbers that are held at a time: each takes a tenth of a second.
+# Largest number of participant numbers that are occupied at once. To occupy one takes about 0.1 s.
 MAX_HELD = 4
 RENEWED = "EFFTAM_RENEWED"
-"""Set in the environment of a process that has taken another participant's number already."""
+"""The environment variable that marks a process which `renew` has started again."""
 
 
 def may_renew() -> bool:
-    """Return whether another number is worth a try: once, and where the middleware has numbers."""
+    """Return whether `renew` can help: the middleware is Fast DDS, and `renew` was not called before."""
     return RENEWED not in os.environ and middleware().startswith(FAST_DDS)
 
 
 def renew() -> None:
-    """Start this process again, with its number and arguments, as another participant. ROS must have been
-    shut down. Does not return."""
+    """Start this program again as another participant, with the same process id and arguments.
+
+    ROS must have been shut down before. This function does not return.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     os.environ[RENEWED] = "1"
@@ -35,8 +38,10 @@ def renew() -> None:
 
 @contextmanager
 def apart_from_the_dead(name: str) -> Iterator[None]:
-    """While a node is made in this context, it does not take the number of a killed process, nor the one that
-    this process had before `renew`. ``name``: of the node."""
+    """Occupy the numbers of killed participants, so that a node made in this context gets another number.
+
+    After `renew`, the number that this process had before is occupied as well. ``name``: name of the node.
+    """
     with ExitStack() as held:
         if middleware().startswith(FAST_DDS):
             remove_dead_ports(domain())
@@ -45,13 +50,13 @@ def apart_from_the_dead(name: str) -> Iterator[None]:
             for _ in range(MAX_HELD):
                 if not dead_participants(domain()):
                     break
-                held.enter_context(_held(name))  # it takes the lowest number
+                held.enter_context(_held(name))  # a new participant takes the lowest free number
         yield
 
 
 @contextmanager
 def _held(name: str) -> Iterator[None]:
-    """Be one participant more."""
+    """Occupy the lowest free participant number while the context lasts, by an extra node of this process."""
     import rclpy
     from rclpy.signals import SignalHandlerOptions
 

@@ -1,4 +1,4 @@
-"""Subscriptions that their node reads at its own rate, instead of waking up for each message.
+"""Subscriptions that a node reads at its own rate, so that no message wakes the node up.
 
 rclpy's executor builds its set of waitables twice for each message that wakes it. That would take most of the
 computing time of a node that works at a fixed rate.
@@ -20,7 +20,8 @@ from efftam_ros.ros.common.nodes import Throttle
 
 
 class _NoMessages(CallbackGroup):
-    """Keeps subscriptions away from the executor, but not their events (QoS that does not match)."""
+    """A callback group whose messages the executor does not take. It still handles the subscriptions' events,
+    such as a QoS that does not match."""
 
     def can_execute(self, entity: Any) -> bool:
         return not isinstance(entity, Subscription)
@@ -33,7 +34,10 @@ class _NoMessages(CallbackGroup):
 
 
 class Polled:
-    """One topic, looked at every ``period_s`` at most. ``warn``: gets the InputErrors of ``take``."""
+    """A subscription whose messages the owner passes to ``take`` by calling `read`.
+
+    ``period_s``: shortest time between two readings, s. ``warn``: logs the InputErrors that ``take`` raises.
+    """
 
     def __init__(
         self,
@@ -50,7 +54,10 @@ class Polled:
         self._subscription = node.create_subscription(kind, topic, take, qos, callback_group=_NoMessages())
 
     def read(self, now_s: float) -> None:
-        """Pass all messages that have arrived to ``take``, in order, if it is time to."""
+        """Pass all messages that have arrived to ``take``, in order.
+
+        Does nothing if the last reading was less than ``period_s`` ago. ``now_s``: time on a steady clock.
+        """
         if now_s < self._due_s:
             return
         self._due_s = now_s + self._period_s

@@ -1,8 +1,8 @@
 """Runs a node as a process, from the command line to an orderly shutdown.
 
-SIGINT, SIGTERM and SIGHUP end it with code 0 after the node has closed. They are handled from the start,
-before ROS and the node are imported, and a second signal has no effect, so that none can cause a traceback or
-an incomplete answer.
+SIGINT, SIGTERM and SIGHUP close the node and end the process with code 0. They are handled before ROS and the
+node are imported, and a second signal has no effect. So a signal never causes a traceback or an incomplete
+message.
 """
 
 from __future__ import annotations
@@ -23,28 +23,34 @@ from efftam_ros.ros.common.parameters import ParameterSet
 from efftam_ros.ros.common.participants import apart_from_the_dead, may_renew, renew
 
 USER_ERROR = 2
-"""Exit code of a node that was given something which the user has to correct: started again it ends again."""
+"""Exit code for an error that the user has to correct, such as a wrong parameter. A restart does not help."""
 DEVICE_LOST = 3
-"""Exit code of a node whose GPU failed permanently; after a restart it may work."""
+"""Exit code of a node whose GPU failed permanently. A new process may be able to use the GPU again."""
+# A node that lost its GPU is restarted at most MAX_DEVICE_RESTARTS times within WITHIN_S seconds.
 MAX_DEVICE_RESTARTS, WITHIN_S = 3, 60.0
+# The first FIRST_RESTARTS restarts within WITHIN_S follow after SHORT_WAIT_S seconds, later ones after
+# LONG_WAIT_S seconds.
 FIRST_RESTARTS, SHORT_WAIT_S, LONG_WAIT_S = 3, 1.0, 10.0
 
 
 class Restarts:
-    """When a node that ended is started again by the launch file.
+    """Decides whether and when the launch file starts a node again after it ended. One object per node.
 
-    One that ended by itself or was killed starts again after 1 s, and after 10 s once that happened three
-    times within a minute: a vehicle in flight needs its bridge and its gimbal controller. One that ended on
-    request (0) or by an error that the user has to correct (2) stays ended, and so does one that lost its GPU
-    (3) a fourth time within a minute.
+    A node that failed or was killed is started again, because a vehicle in flight needs its bridge and its
+    gimbal controller. The wait is 1 s, or 10 s after three restarts within a minute. A node is not started
+    again if it ended on request (exit code 0), if the user has to correct something (2), or if it lost its
+    GPU (3) and was restarted three times within a minute.
     """
 
     def __init__(self) -> None:
         self._moments_s: list[float] = []
 
     def wait_s(self, code: int, now_s: float) -> float | None:
-        """Return how long to wait before the next start, s; None: it stays ended. ``code``: what the process
-        ended with, negative for a signal; ``now_s``: on a steady clock."""
+        """Return the time to wait before the node is started again, s; None: it is not started again.
+
+        ``code``: exit code of the process, or the negative number of the signal that ended it. ``now_s``:
+        time on a steady clock.
+        """
         if code in (0, USER_ERROR):
             return None
         self._moments_s = [moment_s for moment_s in self._moments_s if now_s - moment_s < WITHIN_S]
@@ -54,15 +60,16 @@ class Restarts:
         return SHORT_WAIT_S if len(self._moments_s) <= FIRST_RESTARTS else LONG_WAIT_S
 
 
-# SIGHUP: the terminal went, mostly a broken connection to the vehicle's computer.
+# The signals that end a node. SIGHUP comes when the terminal is closed, mostly because the connection to the
+# vehicle's computer broke.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopFlag:
-    """Context manager in which these signals only set ``asked``. A SIGHUP that is ignored (nohup) stays so.
+    """Context manager in which the signals of `SIGNALS` only set ``asked``.
 
-    They are ignored after the context: with the default handlers restored, a signal during interpreter
-    shutdown would kill the process.
+    If SIGHUP is ignored at the start (nohup), it stays ignored. After the context all these signals are
+    ignored: with the default handlers, a signal during the interpreter's shutdown would kill the process.
     """
 
     def __init__(self) -> None:
@@ -84,11 +91,11 @@ class StopFlag:
 
 # Longest time until a signal is noticed while no message arrives, s.
 PATIENCE_S = 0.1
-# How often a node that works at its own rate looks at services, timers and events by default, s. On the time
-# of /clock it looks at every turn: that topic is a subscription too, and until it is served the node's clock
-# stands still.
+# Default period in which a node with a `tick` handles its services, timers and events, s. It is used on wall
+# time only: a node that uses /clock handles them at every turn, because its clock stands still until the
+# messages on /clock are handled.
 SERVED_S = 0.08
-# Pause after an unforeseen error, and the time within which one traceback is logged, s.
+# Pause after an unforeseen error, s, and the period in which at most one traceback is logged, s.
 AFTER_ERROR_S, ERROR_PERIOD_S = 0.01, 5.0
 
 
@@ -97,17 +104,22 @@ def run_node(
 ) -> int:
     """Run the node that ``make`` returns until a signal.
 
-    The node has ``start()``, which may raise InputError as ``make`` may, and ``close()``, which ends it. A
-    node that works at its own rate has ``tick()`` too: it does the due work and returns the time until the
-    next work, s, or None while it waits for calls alone; its ``served_s`` is how long a call may wait (on
-    wall time). One that may lose its device has ``lost``: why, empty before; the process then ends at once,
-    with `DEVICE_LOST`. One with diagnostics has ``internal_error(error)``: it is called for errors of its
-    callbacks and of ``tick`` that nobody foresaw, which do not end it. One with a thread that may stay in a
-    library's call after ``close()`` has ``is_stuck``: whether it does; the interpreter would crash over it.
-    One that notices that nothing reaches it has ``renewal``: why; the process is then started again, once, as
-    another DDS participant.
-    What ``help_text`` makes is printed for --help. Returns the exit code; 2 for an error that the user can
-    correct, reported in one line.
+    ``make`` and the node's ``start()`` may raise InputError. ``close()`` ends the node. The node may also
+    have these attributes:
+
+    - ``tick()``, of a node that works at its own rate: does the due work and returns the time until the next
+      work, s, or None if there is work only after a call or a message.
+    - ``served_s``: longest time that a call or message waits between two ticks, s (on wall time).
+    - ``lost``: why the node lost its device; empty before. The process then ends at once with `DEVICE_LOST`.
+    - ``internal_error(error)``: called with an unforeseen error of a callback or of ``tick``. The node
+      continues after the error.
+    - ``is_stuck``: after ``close()``, a thread of the node is still inside a call of a library. The process
+      then ends without the interpreter's clean-up, which would crash.
+    - ``renewal``: why the process should become another DDS participant; empty if it should not. The process
+      is then started again, once.
+
+    ``help_text`` makes the text for --help. Returns the exit code; `USER_ERROR` for an error that the user
+    can correct, which is printed in one line.
     """
     own = without_ros_arguments((sys.argv if args is None else args)[1:])
     if help_text is not None and {"-h", "--help"} & set(own):
@@ -125,8 +137,11 @@ def run_node(
 
 
 class NodeProgram(NamedTuple):
-    """A node that runs as a process. ``module``, ``node``: where its class is; ``parameters``: the module
-    with its `PARAMETERS`, or MODULE:NAME; ``text``: what --help prints between usage and parameters."""
+    """A node that runs as a process.
+
+    ``module``, ``node``: module and name of the node's class. ``parameters``: the module that contains its
+    `ParameterSet` as PARAMETERS, or MODULE:NAME. ``text``: printed by --help between usage and parameters.
+    """
 
     module: str
     node: str
@@ -135,11 +150,14 @@ class NodeProgram(NamedTuple):
 
 
 def run_program(name: str, program: NodeProgram, args: list[str] | None = None, **given: Any) -> int:
-    """Run a node until a signal or a shutdown; returns the exit code, 2 for an error that the user can
-    correct, reported in one line. ``given``: to the node's class, in tests and benchmarks."""
+    """Run a node as `run_node` does, and return the exit code.
+
+    ``args``: the command line, with the program's name first; None: `sys.argv`. ``given``: arguments of the
+    node's class, which only tests and benchmarks use.
+    """
 
     def make() -> Any:
-        # Once signals are handled: this takes a second or more.
+        # The import takes a second or more. It happens here, where signals are already handled.
         return getattr(import_module(program.module), program.node)(**given)
 
     usage = f"usage: {name} [--ros-args [-p NAME:=VALUE] [--params-file FILE] [-r FROM:=TO]]"
@@ -147,7 +165,7 @@ def run_program(name: str, program: NodeProgram, args: list[str] | None = None, 
 
 
 def parameters_of(program: NodeProgram) -> ParameterSet:
-    """Return the parameters of a node; ROS need not be installed."""
+    """Return the parameters of a node. This also works where ROS is not installed."""
     module, _, name = program.parameters.partition(":")
     known: ParameterSet = getattr(import_module(module), name or "PARAMETERS")
     return known
@@ -159,8 +177,10 @@ def _parameters(program: NodeProgram) -> str:
 
 
 def without_ros_arguments(arguments: list[str]) -> list[str]:
-    """Return what is not between ``--ros-args`` and ``--`` or the end, as rcl reads them; without importing
-    ROS."""
+    """Return the arguments that are not for ROS, without importing ROS.
+
+    The arguments for ROS stand between ``--ros-args`` and ``--`` or the end, as in rcl.
+    """
     own = []
     is_of_ros = False
     for argument in arguments:
@@ -172,8 +192,10 @@ def without_ros_arguments(arguments: list[str]) -> list[str]:
 
 
 class _Turns:
-    """Runs a node in turns: the work due at its own rate, then messages, calls and timers. ``began_s``: start
-    of the last turn, steady clock.
+    """Runs a node in turns. A turn does the work due at the node's own rate, then handles messages, calls and
+    timers.
+
+    ``began_s``: start of the last turn, s on the steady clock.
     """
 
     def __init__(self, executor: Any, node: Any) -> None:
@@ -201,10 +223,10 @@ class _Turns:
 
 
 class _Waker:
-    """Context manager in which a turn that waits for too long is woken.
+    """Context manager in which a thread wakes the executor if a turn waits for too long.
 
-    A middleware that was built for an older C library waits by the system's clock: where that is set back,
-    the wait lasts as much longer, and no timer, message or signal would be served meanwhile.
+    A middleware that was built for an older C library waits by the system's clock. If that clock is set back,
+    the wait lasts longer by the same time. No timer, message or signal would be handled meanwhile.
     """
 
     def __init__(self, executor: Any, turns: _Turns) -> None:
@@ -220,26 +242,25 @@ class _Waker:
 
     def _watch(self) -> None:
         while not self._has_ended:
-            # Not by `Event.wait`, which goes by the system's clock before Python 3.11.
+            # `Event.wait` is not used, because it waits by the system's clock before Python 3.11.
             time.sleep(PATIENCE_S)
             if time.monotonic() - self._turns.began_s > 2 * PATIENCE_S:
                 self._executor.wake()
 
 
 def _spin(stop: StopFlag, executor: Any, node: Any, renews: bool = False) -> str:
-    """See `_serve`."""
+    """Run the node's turns as `_serve` does, while a `_Waker` ends waits that are too long."""
     turns = _Turns(executor, node)
     with _Waker(executor, turns):
         return _serve(stop, turns, node, renews)
 
 
 def _serve(stop: StopFlag, turns: _Turns, node: Any, renews: bool) -> str:
-    """Serve until a signal, until the device is lost, or until ROS is shut down.
+    """Run turns until a signal, until the node's device is lost, or until ROS is shut down.
 
-    Where the process ``renews``, also until the node returns why it should be another DDS participant, which
-    is returned.
-
-    An unforeseen error of a callback, or of the node's own work, is logged, and the next turn follows.
+    ``renews``: end also when the node gives a reason to become another DDS participant (its ``renewal``).
+    Returns this reason, or an empty string. An unforeseen error of a callback or of the node's own work is
+    logged, and the next turn follows.
     """
     last_logged_s = float("-inf")
     while not stop.asked and not getattr(node, "lost", ""):
@@ -250,18 +271,18 @@ def _serve(stop: StopFlag, turns: _Turns, node: Any, renews: bool) -> str:
             turns.take()
         except Exception as error:
             if not node.context.ok():
-                return ""  # ROS was shut down: there is nothing left to serve
+                return ""  # ROS was shut down, which caused the error
             getattr(node, "internal_error", lambda error: None)(error)
             if time.monotonic() - last_logged_s >= ERROR_PERIOD_S:
                 last_logged_s = time.monotonic()
                 text = "".join(traceback.format_exception(error)).rstrip()
-                node.get_logger().error(f"internal error; the node goes on: {text}")
+                node.get_logger().error(f"internal error; the node continues: {text}")
             time.sleep(AFTER_ERROR_S)
     return ""
 
 
 def spin(executor: Any, done: Callable[[], object], seconds: float) -> bool:
-    """Serve until ``done`` returns True, at most so long; returns whether it did."""
+    """Run the executor until ``done()`` is true. Return False if it is not true within ``seconds``."""
     end_s = time.monotonic() + seconds
     while not done():
         left_s = end_s - time.monotonic()
@@ -272,8 +293,10 @@ def spin(executor: Any, done: Callable[[], object], seconds: float) -> bool:
 
 
 def start_ros(args: list[str] | None = None) -> None:
-    """Call ``rclpy.init`` without its signal handlers. Raises InputError: a parameter file or an argument
-    that rcl can't read, no folder for logs."""
+    """Call ``rclpy.init`` without its signal handlers.
+
+    Raises InputError if rcl can't read a parameter file or an argument, or can't make the folder for logs.
+    """
     import rclpy
     from rclpy.signals import SignalHandlerOptions
 
@@ -281,7 +304,7 @@ def start_ros(args: list[str] | None = None) -> None:
         rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
     except RuntimeError as error:
         text = one_line(error)
-        # Can't be made, or, without HOME (systemd), is not known.
+        # rcl can't create the folder for logs, or does not find its path because HOME is not set (systemd).
         if "log directory" in text or "logging directory" in text:
             text += "; set ROS_LOG_DIR to a folder that can be written"
         raise InputError(text) from None
@@ -323,7 +346,7 @@ def _run(stop: StopFlag, name: str, make: Callable[[], Any], args: list[str] | N
             executor.shutdown()
         rclpy.try_shutdown()
     if getattr(node, "lost", ""):
-        # A library whose device is gone may abort when it frees its memory there.
+        # The clean-up of the libraries is skipped: one may abort when it frees memory on the lost device.
         _end_at_once(DEVICE_LOST)
     if renewal and not stop.asked:
         print(f"{name}: {renewal}; the node is started again as another participant", file=sys.stderr)
@@ -334,7 +357,7 @@ def _run(stop: StopFlag, name: str, make: Callable[[], Any], args: list[str] | N
 
 
 def _end_at_once(code: int) -> None:
-    """End the process without the clean-up of interpreter and libraries."""
+    """End the process without the clean-up of the interpreter and of the libraries."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

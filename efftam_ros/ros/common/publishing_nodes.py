@@ -1,4 +1,4 @@
-"""Which nodes publish a topic, by the ROS graph: a node that was started again is no second one."""
+"""Finds which nodes publish a topic. A node that was killed and started again is counted once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
-# A process that was killed stays on the graph until its lease ends, s: 20 with Fast DDS, 10 with Cyclone DDS.
+# Longest time that a killed process stays in the ROS graph, s. The middleware removes it when its lease ends:
+# after 20 s with Fast DDS, after 10 s with Cyclone DDS.
 LEASE_S = 25.0
 UNKNOWN_NODE = "_NODE_NAME_UNKNOWN_"
 """rclpy's name for a node whose name has not been discovered yet."""
@@ -15,20 +16,21 @@ UNKNOWN_NODE = "_NODE_NAME_UNKNOWN_"
 class PublishingNodes:
     """The nodes that publish one topic.
 
-    A node that was killed and started again, and two nodes of one name, look alike for `LEASE_S`: two
-    publishers of one node name. One of them is then the killed process, unless both stay for longer.
+    A node that was killed and started again appears in the ROS graph as two publishers of one node name until
+    the lease of the killed process ends. So two publishers of one name count as one node until both have
+    existed for longer than `LEASE_S`.
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, set[bytes]] = {}  # by node name: every publisher that it has had
-        self._since_s: dict[tuple[str, bytes], float] = {}  # of those that are there: since when
+        self._known: dict[str, set[bytes]] = {}  # ids of all publishers that each node ever had
+        self._since_s: dict[tuple[str, bytes], float] = {}  # when each present publisher appeared
 
     def look(self, found: Collection[tuple[str, bytes]], now_s: float) -> tuple[tuple[str, ...], bool]:
-        """Compare the publishers with those before. ``found``: node name and identity of each publisher;
-        ``now_s``: of a steady clock.
+        """Compare the publishers with those of the last call.
 
-        Returns the names of the nodes, a name as often as there are nodes of it, and whether one was started
-        again since the last call.
+        ``found``: node name and id of each publisher, see `identities`. ``now_s``: time on a steady clock.
+        Returns the sorted names of the nodes, in which a name stands once for each node that has it, and
+        whether a node was started again since the last call.
         """
         has_restarted = any(name in self._known and own not in self._known[name] for name, own in found)
         for name, own in found:
@@ -42,8 +44,11 @@ class PublishingNodes:
 
 
 def identities(publishers: Collection[Any]) -> list[tuple[str, bytes]]:
-    """Return what `PublishingNodes.look` takes, of rclpy's description of publishers. The name of a node may
-    become known after its publisher: until then it is left out."""
+    """Return node name and id of each publisher, as `PublishingNodes.look` takes them.
+
+    ``publishers``: from rclpy's ``get_publishers_info_by_topic``. A publisher is left out as long as the name
+    of its node is not known.
+    """
     return [
         (f"{one.node_namespace.rstrip('/')}/{one.node_name}", bytes(one.endpoint_gid))
         for one in publishers

@@ -1,4 +1,4 @@
-"""Forms in which images are published, as the parameter image_transport names them. Imports no ROS."""
+"""Forms in which images are published, by their names in the parameter image_transport. Imports no ROS."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ from typing import NamedTuple
 
 
 class Transport(NamedTuple):
-    """``suffix``: of the topic, as image_transport names it; ``depth``: images that may wait."""
+    """A form in which images are published.
+
+    ``suffix``: what image_transport appends to the topic's name. ``depth``: length of the subscription's
+    queue, messages.
+    """
 
     message_type: str
     suffix: str
     depth: int
 
 
-# Depth 1: an image that has not been read is replaced by the next. Of a video every message is needed.
+# With depth 1 the next image replaces an image that has not been read. A video can be decoded only with all
+# of its messages, so they have a longer queue.
 TRANSPORTS = {
     "raw": Transport("sensor_msgs/msg/Image", "", 1),
     "compressed": Transport("sensor_msgs/msg/CompressedImage", "/compressed", 1),

@@ -1,6 +1,6 @@
-"""What the tracker's node counts, and the health that it shows on /diagnostics.
+"""Counts what the tracker's node does, and assesses its health for /diagnostics.
 
-This module does not import ROS, so the assessment can be tested with plain numbers; the node converts the
+This module does not import ROS, so the assessment can be tested with plain numbers. The node converts the
 result to a message.
 """
 
@@ -21,24 +21,30 @@ from efftam_ros.ros.tracker.table import TargetTable
 
 # Length of the window over which rates, latencies and losses are computed, s.
 WINDOW_S = 10.0
-# Silence after which the camera counts as stopped, s; images lost before it are not the reason.
+# Time without an image after which the camera counts as stopped, s. Images lost in transport then no longer
+# explain the silence.
 STOPPED_S = 2.0
-# Above this size images do not fit the default shared memory of Fast DDS, bytes.
+# Images above this size do not fit the default shared memory of Fast DDS, bytes.
 LARGE_BYTES = 500_000
-# Share of images lost in transport above which a warning is raised, and the fewest images for a judgement.
+# Diagnostics warn if more than the share LOSS_LIMIT (0..1) of the images is lost in transport. The share is
+# computed only if there are at least FEWEST_IMAGES images.
 LOSS_LIMIT, FEWEST_IMAGES = 0.2, 10
-# Fewest images that show a slow camera, and the silence after which it counts as stopped, in its periods.
+# Whether a camera is slow is decided from at least FEWEST_OF_SLOW images. A slow camera counts as stopped
+# after MAX_MISSED periods without an image.
 FEWEST_OF_SLOW, MAX_MISSED = 4, 3.0
 
 
 def forget(samples: deque[tuple[float, Any]], now_s: float) -> None:
-    """Drop the samples whose first value, a time, is before the window."""
+    """Remove the samples that are older than `WINDOW_S`. A sample begins with its time, s."""
     while samples and samples[0][0] < now_s - WINDOW_S:
         samples.popleft()
 
 
 def rate_hz(moments_s: Sequence[float], now_s: float) -> float | None:
-    """Mean rate over these times, falling once nothing comes for two periods; None before the second."""
+    """Return the mean rate, Hz, of events at these times, oldest first; None if there are fewer than two.
+
+    Once nothing has happened for two periods, the time since the last event counts too, so the rate falls.
+    """
     if len(moments_s) < 2 or moments_s[-1] <= moments_s[0]:
         return None
     span = moments_s[-1] - moments_s[0]
@@ -47,7 +53,7 @@ def rate_hz(moments_s: Sequence[float], now_s: float) -> float | None:
     return (len(moments_s) - 1) / (span + (silence if silence > 2 * period else 0.0))
 
 
-# Value by counter.
+# The values of diagnostics that contain a counter: name of the value, key of the counter.
 COUNTED = {
     "images received": "received",
     "images processed": "processed",
@@ -56,9 +62,11 @@ COUNTED = {
     "images refused": "image",
     "selections refused": "selection",
 }
-# Faults that leave the tracker working, and the values that show the last of them.
+# Kinds of faults after which the tracker still works: diagnostics warn of them once.
 MINOR = ("image", "selection", "bearing", "levels")
+# Kinds of faults that are logged as "... refused".
 REFUSED = ("image", "selection")
+# The values of diagnostics that contain the last fault of a kind: name of the value, kind of the fault.
 SHOWN = {
     "last refused image": "image",
     "last refused selection": "selection",
@@ -68,7 +76,7 @@ SHOWN = {
 
 
 class Level(IntEnum):
-    """diagnostic_msgs/DiagnosticStatus.level."""
+    """The levels of diagnostic_msgs/DiagnosticStatus."""
 
     OK = 0
     WARN = 1
@@ -76,13 +84,14 @@ class Level(IntEnum):
     STALE = 3
 
 
-# Order of reporting: a fault comes before the missing images that it causes.
+# The levels from the least to the most important. ERROR comes after STALE, because a fault may be the cause
+# of missing images.
 SEVERITY = (Level.OK, Level.WARN, Level.STALE, Level.ERROR)
 
 
 @dataclass(frozen=True)
 class Health:
-    """One DiagnosticStatus: level, one-line message and named values."""
+    """The content of a DiagnosticStatus: level, message in one line, and values by name."""
 
     level: Level
     message: str
@@ -91,7 +100,11 @@ class Health:
 
 @dataclass(frozen=True)
 class Setup:
-    """The node's configuration as reported in diagnostics; constant between two lifecycle transitions."""
+    """The node's configuration for diagnostics. It is constant between two lifecycle transitions.
+
+    ``lifecycle``: the lifecycle state. ``values``: reported values by name. ``fault``: why the last
+    transition failed; empty if it succeeded.
+    """
 
     lifecycle: str = "unconfigured"
     values: dict[str, str] = field(default_factory=dict)
@@ -99,35 +112,36 @@ class Setup:
 
 
 class Statistics:
-    """What arrived, was answered and failed since the node was activated. Thread-safe. Times are read from
-    the steady clock, in s; image stamps are in ns. What is older than `WINDOW_S` is forgotten when it is
-    asked for, which must happen now and then.
+    """Counts of images, answers and faults since the node was activated. Thread-safe.
 
-    ``warn``: called with every fault that the user can mend, and its kind.
+    Times are in s on the steady clock. Old samples are removed only when rates or losses are read, so these
+    must be read regularly. ``warn``: called with the kind and the text of every fault that the user can mend.
     """
 
     def __init__(self, warn: Callable[[str, str], object] = lambda kind, text: None) -> None:
         self._warn = warn
         self._lock = threading.RLock()
-        self._arrivals: deque[tuple[float, int]] = deque()  # of images, and their bytes
-        self._losses: deque[tuple[float, int]] = deque()  # and how many images
-        self._answers: deque[tuple[float, float]] = deque()  # and their latency
+        self._arrivals: deque[tuple[float, int]] = deque()  # arrival, s, and bytes of each image
+        self._losses: deque[tuple[float, int]] = deque()  # when images were reported lost, s, and how many
+        self._answers: deque[tuple[float, float]] = deque()  # when answers were published, s; latencies, s
         self._counts: Counter[str] = Counter()
-        self._last: dict[str, str] = {}  # last fault of each kind
+        self._last: dict[str, str] = {}  # text of the last fault, by kind
         self._fresh: set[str] = set()  # kinds of the faults since the last assessment
         self.targets = TargetTable()
-        self.lost = ""  # why the network has failed for good
+        self.lost = ""  # why the GPU can't be used by this process any more; empty while it can
         self._stall = ""
         self._refusal = ""
-        self._incompatible = ""  # the QoS of a publisher, while no image came since
+        self._incompatible = ""  # why a publisher's QoS does not match; empty once an image arrives
         self._input: Mapping[str, str] = {}
         self._explanation = "is the topic image right?"
         self._shared: Sequence[str] = ()
         self._still_s = 0.0
 
     def image_received(self, now_s: float, nbytes: int = 0, still_s: float = 0.0) -> None:
-        """Count an image. ``nbytes``: of the message; ``still_s``: for how long not one pixel of images has
-        changed, s."""
+        """Count an image.
+
+        ``nbytes``: size of the message, bytes. ``still_s``: time since a pixel of the images last changed, s.
+        """
         with self._lock:
             self._still_s = still_s
             self._counts["received"] += 1
@@ -140,10 +154,10 @@ class Statistics:
             self._losses.append((now_s, images))
 
     def answered(self, now_s: float, latency_s: float, again: bool = False) -> None:
-        """Record that the first box of an image was published ``latency_s`` after the image arrived.
+        """Record that the first box of an image was published, ``latency_s`` after the image arrived.
 
-        ``again`` is set for an image that had been answered before: after a selection on an older image the
-        images since then are processed a second time.
+        ``again``: the image had been answered before. After a selection on an older image, the images since
+        then are processed a second time.
         """
         with self._lock:
             self._counts["again" if again else "processed"] += 1
@@ -152,35 +166,41 @@ class Statistics:
             self._stall = self._refusal = ""
 
     def image_rate_hz(self, now_s: float) -> float | None:
+        """Return the rate of arriving images over the last `WINDOW_S`; None before the second image."""
         with self._lock:
             forget(self._arrivals, now_s)
             return rate_hz([moment_s for moment_s, _ in self._arrivals], now_s)
 
     def image_interval_s(self, now_s: float) -> float | None:
-        """Return the time between two images of late; None before there are enough."""
+        """Return the mean time between two images in the last `WINDOW_S`, s; None before the second image."""
         rate = self.image_rate_hz(now_s)
         return 1.0 / rate if rate else None
 
     def dropped(self, images: int) -> None:
-        """Count images that were skipped because newer ones had arrived."""
+        """Count images that were not processed because newer images had arrived."""
         with self._lock:
             self._counts["dropped"] += images
 
     def input_seen(self, facts: Mapping[str, str], explanation: str) -> None:
-        """Store what is known of the image publishers, as named values, and why no image arrives."""
+        """Store facts about the image publishers (values by name), and why no image arrives, if none does."""
         with self._lock:
             self._input, self._explanation = facts, explanation
 
     def topics_shared(self, reasons: Sequence[str]) -> None:
-        """Store which topics are shared now, one line each: an output topic on which another node publishes
-        too, or several publishers of images. They are reported until the next call."""
+        """Store one line for each topic that several nodes publish now: an output of this node or the images.
+
+        Diagnostics report these lines until the next call.
+        """
         with self._lock:
             self._shared = reasons
 
-    # Faults
+    # Methods that record faults
 
     def fault(self, kind: str, reason: str) -> None:
-        """Record and warn of one that leaves the tracker working; ``kind``: of `MINOR`, or qos."""
+        """Record a fault after which the tracker still works, and warn of it.
+
+        ``kind``: one of `MINOR`, or ``qos`` for a publisher of images whose QoS does not match.
+        """
         with self._lock:
             if kind == "image":
                 self._refusal = reason
@@ -190,13 +210,13 @@ class Statistics:
         self._warn(kind, f"{kind} refused: {reason}" if kind in REFUSED else reason)
 
     def stalled(self, reason: str) -> None:
-        """Record that images arrive but no answer is published; cleared by the next answer."""
+        """Record that images arrive but no answer is published. The next answer removes the record."""
         with self._lock:
             self._stall = reason
         self._warn("stalled", f"{reason}; the network hangs or takes much longer than usual")
 
     def failed(self, reason: str, for_good: bool = False) -> None:
-        """Record that the tracker raised. ``for_good``: until the process is restarted."""
+        """Record an exception of the tracker. ``for_good``: this process can't use the GPU any more."""
         with self._lock:
             self.lost = self.lost or (reason if for_good else "")
         self._record("failure", reason)
@@ -207,28 +227,31 @@ class Statistics:
             self._last[kind] = reason
             self._fresh.add(kind)
 
-    # Assessment
+    # Methods that assess the counts and faults
 
     @property
     def frozen(self) -> str:
-        """That not one pixel of the images changes although they arrive; empty while some do."""
+        """A warning that the newest images are all the same picture; empty while some pixel changes."""
         with self._lock:
             return frozen_text(self._still_s)
 
     @property
     def refusal(self) -> str:
-        """Why the last image was refused; empty once another was answered."""
+        """Why the last image was refused; empty once a later image was answered."""
         with self._lock:
             return self._refusal
 
     def silence_s(self, now_s: float) -> float:
-        """Time since the last image; infinite when none is left."""
+        """Return the time since the last image, s; infinite if none arrived in the last `WINDOW_S`."""
         with self._lock:
             forget(self._arrivals, now_s)
             return now_s - self._arrivals[-1][0] if self._arrivals else math.inf
 
     def lost_share(self, now_s: float) -> float | None:
-        """Share of the images that the middleware lost on the way, 0..1; None: too few for a judgement."""
+        """Return the share of the images that the middleware lost in transport, 0..1.
+
+        None if there were fewer than `FEWEST_IMAGES` images in the last `WINDOW_S`.
+        """
         with self._lock:
             forget(self._arrivals, now_s)
             forget(self._losses, now_s)
@@ -237,15 +260,17 @@ class Statistics:
             return lost / count if count >= FEWEST_IMAGES else None
 
     def loss(self, now_s: float) -> str:
-        """Describe images lost in transport, with the remedy; empty when none are lost, they are too few for
-        a judgement, or the camera was stopped."""
+        """Return one line on images lost in transport, with the remedy.
+
+        Empty if the share is at most `LOSS_LIMIT` or not known, or the camera has stopped.
+        """
         with self._lock:
             share = self.lost_share(now_s)
             if share is None or share <= LOSS_LIMIT or self.silence_s(now_s) > STOPPED_S:
                 return ""
             if self._input.get("image publishers") == "":
                 return ""
-            # Only where images are lost.
+            # Imported here, because it is needed only when images are lost.
             from efftam_ros.ros.common.large_images import large_image_remedy
 
             loss, nbytes = f"{share:.0%} of the images are lost on the way", self._arrivals[-1][1]
@@ -255,8 +280,10 @@ class Statistics:
             return f"{loss}; the link or the machine can't keep up with the camera"
 
     def slow(self, now_s: float, image_timeout_s: float) -> str:
-        """Warn of a camera slower than ``image_timeout``, with the remedy; empty if the camera is fast
-        enough or has stopped."""
+        """Return a warning that the camera's period is longer than ``image_timeout_s``, with the remedy.
+
+        Empty if the camera is fast enough or has stopped.
+        """
         with self._lock:
             silence_s, moments_s = self.silence_s(now_s), [moment_s for moment_s, _ in self._arrivals]
         if len(moments_s) < FEWEST_OF_SLOW:
@@ -267,7 +294,7 @@ class Statistics:
         return f"images come every {period_s:.2g} s: set image_timeout above twice that"
 
     def verdict(self, now_s: float, setup: Setup, image_timeout_s: float) -> Health:
-        """Assess the time since the last call; the most severe finding sets the level and the message."""
+        """Return the health since the last call. The most severe finding gives its level and its message."""
         with self._lock:
             findings = self._findings(now_s, setup, image_timeout_s)
             self._fresh.clear()
@@ -293,7 +320,7 @@ class Statistics:
             found.append((Level.ERROR, self._incompatible))
         elif "qos" in self._fresh:
             found.append((Level.WARN, self._last["qos"]))
-        # A shared topic comes first, as it causes other faults.
+        # A shared topic comes before other warnings, because it may cause them.
         found += [(Level.WARN, reason) for reason in self._shared]
         found += [(Level.WARN, self._last[kind]) for kind in MINOR if kind in self._fresh]
         if silence_s > image_timeout_s:
@@ -345,7 +372,8 @@ def _number(value: float | None) -> str:
 
 
 def _quantile_ms(ordered_s: Sequence[float], share: float) -> str:
-    """Return the smallest of the ordered values that is not below a share ``share`` of them, in ms."""
+    """Return a quantile as text, in ms: the smallest of the ordered values (s) that is at least as large as
+    the share ``share`` (0..1) of them; empty if there are none."""
     if not ordered_s:
         return ""
     rank = -(-len(ordered_s) * share // 1)  # rounded up

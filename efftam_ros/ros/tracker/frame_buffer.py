@@ -1,9 +1,10 @@
-"""Hands images and commands from the executor's thread to the loop's.
+"""Passes images and commands from the executor's thread to the thread of the tracking loop.
 
-Holds the newest image, images kept for late selections, and the commands that wait. An operator may draw a
-box on an image that is several seconds old: images are therefore kept, limited in time, bytes and number. All
-recent images are kept; older ones are thinned, so that the same memory covers a longer time, with enough
-images to follow the target from the selected image to the newest."""
+The buffer contains the newest image, earlier images, and the commands that the loop has not taken yet. An
+operator may draw a box on an image that is several seconds old, so earlier images are kept. Their age, bytes
+and number are limited. All recent images are kept. Of older images only some are kept, so that the same
+memory covers a longer time. They suffice to follow a target from the selected image to the newest.
+"""
 
 from __future__ import annotations
 
@@ -23,47 +24,53 @@ from efftam_ros.core.reasons import NO_REASON, Reason, ReasonCode
 from efftam_ros.core.types import Prompt
 from efftam_ros.images.message import ReceivedImage
 
-# Most images kept at once, however small: every late selection searches through them.
+# Largest number of kept images, whatever their size. A selection on an older image searches through them all.
 MAX_IMAGES = 4096
-# Age up to which every image is kept, and the same when the byte limit is reached, ns of stamps.
+# Every image up to the age RECENT_NS is kept, or up to MIN_RECENT_NS if memory is short. Ages are in ns and
+# computed from stamps.
 RECENT_NS, MIN_RECENT_NS = 1_500_000_000, 500_000_000
-# Least interval between kept older images, ns.
+# Older images are kept only if their stamps are at least this far apart, ns.
 APART_NS = 200_000_000
-# Largest distance of a stamp from a kept image, in periods: above one half, because the periods vary.
+# Largest distance between a selection's stamp and a kept image, in periods of the images. It is above one
+# half, because the periods vary.
 REACH = 0.51
-# Time within which a loop that has fallen behind the camera aims to catch up, s.
+# Time in which a target that was selected on an older image should catch up with the camera, s.
 CATCH_UP_S = 0.5
-# Longest step of images while catching up, s: well below max_gap, beyond which the target is lost.
+# Longest step between two processed images while catching up, s. It is well below the parameter max_gap:
+# a target is LOST after a longer gap.
 MAX_STEP_S = 1.0
-# Least time between two proposals while a target is followed, s.
+# Shortest time between two proposals while a target is followed, s.
 PROPOSALS_APART_S = 1.0
-# In the place of an id, in a command to clear.
+# The target id that means all targets in a command to clear.
 ALL = 255
 
 
 class KeptImages:
-    """The kept images, iterated from oldest to newest; ``newest`` is the last. Not thread-safe."""
+    """The kept images, which can be iterated from the oldest to ``newest``. Not thread-safe."""
 
     def __init__(self, keep_s: float, keep_bytes: int) -> None:
         self._thinned: deque[ReceivedImage] = deque()
         self._recent: deque[ReceivedImage] = deque()
         self.newest: ReceivedImage | None = None
         self._bytes = 0
-        self._forgotten_ns = 0  # stamp of the newest image when time went back
-        self._held: tuple[int, ReceivedImage] | None = None  # the stamp asked for, and its image
+        self._forgotten_ns = 0  # stamp of the last image before the stamps went back; 0: they never did
+        self._held: tuple[int, ReceivedImage] | None = None  # requested stamp, and the image found for it
         self.limit(keep_s, keep_bytes)
 
     def __iter__(self) -> Iterator[ReceivedImage]:
         return chain(self._thinned, self._recent)
 
     def limit(self, keep_s: float, keep_bytes: int) -> None:
-        """Change the limits, in seconds of image stamps and in bytes."""
+        """Change the limits. ``keep_s``: greatest age by stamps, s. ``keep_bytes``: largest memory, bytes."""
         self._keep_s, self._keep_bytes = keep_s, keep_bytes
         self._trim()
 
     def append(self, frame: ReceivedImage) -> None:
-        """Keep a new image. If its stamp is older than the last one's (a bag loops), the others are
-        forgotten: their stamps no longer identify them."""
+        """Keep a new image.
+
+        If its stamp is older than that of the last image (as when a bag plays in a loop), all earlier images
+        are removed, because their stamps may occur a second time.
+        """
         if self.newest is not None and frame.stamp_ns < self.newest.stamp_ns:
             self._forgotten_ns, self._bytes = self.newest.stamp_ns, 0
             self._thinned.clear()
@@ -75,15 +82,19 @@ class KeptImages:
         self._trim()
 
     def hold(self, stamp_ns: int) -> None:
-        """Keep the image that `find` gives for this stamp, whatever is thinned or over the byte limit, until
-        ``keep_s`` or the next call; 0: none. Raises InputError as `find`."""
+        """Keep the image that `find` returns for this stamp, ns, even if other images of its age are removed.
+
+        It is kept until it is older than ``keep_s``, or until the next call. With the stamp 0 no image is
+        kept in this way. Raises InputError as `find` does.
+        """
         self._held = (stamp_ns, self.find(stamp_ns)) if stamp_ns else None
 
     def find(self, stamp_ns: int) -> ReceivedImage:
-        """Return the image with this stamp (0: the newest), or the nearest within half the local spacing of
-        kept images: the stamp may be that of an image which did not get here.
+        """Return the image with this stamp, ns (0: the newest), or the nearest image.
 
-        Raises InputError stating how far off the stamp is.
+        The nearest image is returned if its distance is at most about half the interval between kept images
+        there. The image with the stamp itself may have been lost in transport or removed. Raises InputError
+        if no image is near enough; the message gives the distance.
         """
         newest = self.newest
         if newest is None:
@@ -118,7 +129,7 @@ class KeptImages:
         raise _not_kept(
             f"the selection's image is {age_s:.2f} s old and only {kept_s:.2f} s of images are kept"
             f" (selection_buffer {self._keep_s:g} s, selection_buffer_bytes {self._keep_bytes}, at most"
-            f" {MAX_IMAGES} images); select on a newer image or raise them"
+            f" {MAX_IMAGES} images); select on a newer image or raise these limits"
         )
 
     def _reach_ns(self, stamp_ns: int) -> float:
@@ -159,11 +170,11 @@ def seconds(stamp_ns: int) -> str:
 
 @dataclass(frozen=True)
 class Command:
-    """A selection, a request to clear or to steer by a target, with what is needed to report its outcome.
+    """A command to select, clear or steer by a target, with the data needed to report its outcome.
 
-    ``header``: header of the requesting message, None if it had none; ``target_id``: a target's own, or `ALL`
-    for a clear; ``number``: number of the selection, 0 for others; ``note``: remark to report when it is
-    accepted.
+    ``header``: header of the message with the command, None if the message had none. ``target_id``: id of the
+    target, or `ALL` in a command to clear. ``number``: number of the selection; 0 for other commands.
+    ``note``: remark that is published when the command is accepted.
     """
 
     header: Any
@@ -173,18 +184,18 @@ class Command:
 
 
 class Followed(NamedTuple):
-    """Ids of the targets, in order, and of the one that is steered by."""
+    """Ids of all targets, sorted, and the id of the steered target (None: no target is steered)."""
 
     ids: tuple[int, ...]
     steered: int | None
 
     def added(self, target_id: int) -> Followed:
-        """Return the same once this target is selected; the first one is steered by."""
+        """Return the ids after this target is selected. If no target is steered yet, this one will be."""
         ids = tuple(sorted({*self.ids, target_id}))
         return Followed(ids, target_id if self.steered is None else self.steered)
 
     def without(self, target_id: int) -> Followed:
-        """Return the same once this target, or `ALL`, is cleared."""
+        """Return the ids after this target, or `ALL`, is cleared."""
         ids = () if target_id == ALL else tuple(one for one in self.ids if one != target_id)
         return Followed(ids, self.steered if self.steered in ids else None)
 
@@ -194,28 +205,28 @@ NOBODY, ONE = Followed((), None), Followed((0,), 0)
 
 @dataclass(frozen=True)
 class Reconfigure:
-    """Use these settings from now on."""
+    """Task of the loop: use these settings from now on."""
 
     settings: TrackerConfig
 
 
 @dataclass(frozen=True)
 class Steer:
-    """Steer by the command's target."""
+    """Task of the loop: make the command's target the steered one."""
 
     command: Command
 
 
 @dataclass(frozen=True)
 class Clear:
-    """Forget the command's target, or all."""
+    """Task of the loop: clear the command's target, or all targets."""
 
     command: Command
 
 
 @dataclass(frozen=True)
 class Marked:
-    """A prompt on a kept image: of a selection, or of a request for the box that it would give."""
+    """A prompt on a kept image, from a selection or from a request for a proposal."""
 
     command: Command
     frame: ReceivedImage
@@ -224,10 +235,11 @@ class Marked:
 
 @dataclass(frozen=True)
 class Process:
-    """Process an image.
+    """Task of the loop: process an image.
 
-    ``skipped``: images dropped before this one; ``ids``: the targets to process besides the selected one,
-    None for all; ``selection``: what is selected on it, None for an ordinary image.
+    ``skipped``: number of images before this one that are not processed. ``ids``: the targets to look for in
+    the image besides the selected one; None: all. ``selection``: the selection on this image; None if the
+    image has none.
     """
 
     frame: ReceivedImage
@@ -238,7 +250,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Propose:
-    """Publish the box that a prompt gives; nothing is selected."""
+    """Task of the loop: publish the box that the network gives for a prompt, without selecting a target."""
 
     request: Marked
 
@@ -249,35 +261,45 @@ Task = Reconfigure | Steer | Clear | Process | Propose
 class FrameBuffer:
     """Passes images, commands and settings to the loop. All methods are thread-safe.
 
-    Normally the newest image is taken for all targets and older ones are dropped. A target that was selected
-    on an older image goes through the images since then in order, in steps wide enough to catch up with the
-    camera soon. Targets that catch up, and all others together, take turns.
+    ``keep_s``, ``keep_bytes``: limits of the kept images, see `KeptImages`. ``timeout_s``: time without an
+    image after which images count as stopped, s.
+
+    Normally the loop gets the newest image for all targets, and the images between are dropped. For a target
+    that was selected on an older image, the loop gets the images since then in order. It skips so many of
+    them that the target catches up with the camera soon. Each target that catches up and the group of all
+    other targets get images in turn.
     """
 
     def __init__(self, keep_s: float, keep_bytes: int, timeout_s: float = math.inf) -> None:
         self._condition = threading.Condition()
         self._kept = KeptImages(keep_s, keep_bytes)
         self._timeout_s = timeout_s
-        self._count = 0  # images received; the newest has this number
-        self._furthest = 0  # highest number that was ever taken or skipped
-        # The last image of each target that catches up with the camera, in the order of their turns.
+        self._count = 0  # number of images received; also the number of the newest image
+        self._furthest = 0  # highest number of an image that the loop took or skipped
+        # The last processed image of each target that catches up with the camera, by target id. The order is
+        # that in which these targets have their turns.
         self._behind: dict[int, ReceivedImage] = {}
-        self._newest_has_turn = True  # of the targets that have caught up with the camera
-        self._waiting_s: float | None = None  # since when an image has been waiting to be processed
-        # Pending: one per target, and under None one to steer.
+        self._newest_has_turn = True  # whether the newest image is next, or one for a target that catches up
+        self._waiting_s: float | None = None  # when an unprocessed image began to wait, s; None: none waits
+        # Commands that the loop has not taken yet. The key of a command to select or clear is the target id,
+        # the key of a command to steer is None.
         self._commands: dict[int | None, Marked | Clear | Steer] = {}
-        self._proposal: Marked | None = None  # pending: the newest request
-        self._proposed_s, self._proposed_image = -math.inf, -1  # when one was computed, newest image by then
-        self._settings: TrackerConfig | None = None  # pending
+        self._proposal: Marked | None = None  # newest request for a proposal, not taken by the loop yet
+        # Time of the last proposal, and `_furthest` at that time.
+        self._proposed_s, self._proposed_image = -math.inf, -1
+        self._settings: TrackerConfig | None = None  # new settings, not taken by the loop yet
         self._followed = NOBODY
-        self._selecting: int | None = None  # the target whose selection is being processed
+        self._selecting: int | None = None  # the target whose selection the loop is processing
         self._closed = False
         self.frame_s = 0.0
-        """The loop's current time for one step of each target, s; 0 before the first."""
+        """Present duration of one step for all targets together, s; 0 before the first step."""
 
     def limit(self, keep_s: float, keep_bytes: int, timeout_s: float = math.inf) -> None:
-        """Change the limits of the kept images, in seconds of image stamps and in bytes, and the time without
-        an image after which images count as stopped."""
+        """Change the limits.
+
+        ``keep_s``: greatest age of kept images, by stamps, s. ``keep_bytes``: largest memory for them, bytes.
+        ``timeout_s``: time without an image after which images count as stopped, s.
+        """
         with self._condition:
             self._kept.limit(keep_s, keep_bytes)
             self._timeout_s = timeout_s
@@ -288,7 +310,10 @@ class FrameBuffer:
             return self._kept.newest
 
     def stale(self, now_s: float) -> Reason:
-        """Return why images can no longer be relied on; empty while they arrive, and before the first."""
+        """Return the reason IMAGES_STOPPED if no image has arrived for the timeout; else an empty reason.
+
+        It is also empty before the first image.
+        """
         with self._condition:
             newest, timeout_s = self._kept.newest, self._timeout_s
         silence_s = 0.0 if newest is None else now_s - newest.arrived_s
@@ -297,18 +322,17 @@ class FrameBuffer:
         return ReasonCode.IMAGES_STOPPED.reason(silence_s=silence_s, timeout_s=timeout_s)
 
     def done(self, frame: ReceivedImage, now_s: float) -> None:
-        """Note that the image was answered or refused; a newer one waits from now on."""
+        """Note that the image was answered or refused. A newer image counts as waiting from ``now_s`` on."""
         with self._condition:
             self._waiting_s = None if frame is self._kept.newest else now_s
 
     def waiting_s(self, now_s: float) -> float:
-        """Return how long the newest image or one before it has been waiting to be processed; 0 while none
-        is."""
+        """Return for how long an image has been waiting to be processed, s; 0 if no image waits."""
         with self._condition:
             return 0.0 if self._waiting_s is None else now_s - self._waiting_s
 
     def put(self, frame: ReceivedImage) -> None:
-        """Store the newest image. Raises InputError when its stamp equals the last one's."""
+        """Store the newest image. Raises InputError when its stamp equals that of the image before."""
         with self._condition:
             newest = self._kept.newest
             if newest is not None and frame.stamp_ns == newest.stamp_ns:
@@ -324,25 +348,34 @@ class FrameBuffer:
             self._condition.notify()
 
     def hold(self, stamp_ns: int) -> None:
-        """Keep the image of this stamp for a selection; see `KeptImages.hold`."""
+        """Keep the image of this stamp, ns, for a selection that is being drawn. See `KeptImages.hold`."""
         with self._condition:
             self._kept.hold(stamp_ns)
 
     def find(self, stamp_ns: int) -> ReceivedImage:
-        """Return the kept image that a stamp refers to. Raises InputError as `KeptImages.find` does."""
+        """Return the kept image with this stamp, ns, or the nearest one. Raises InputError if none is near.
+
+        See `KeptImages.find`.
+        """
         with self._condition:
             return self._kept.find(stamp_ns)
 
     def select(self, command: Command, frame: ReceivedImage, prompt: Prompt) -> list[Command]:
-        """Select the command's target on a kept image; return the pending commands that this one replaces."""
+        """Let the loop select the command's target on a kept image.
+
+        Returns the commands that were waiting for the loop and are replaced by this one.
+        """
         return self._request(command.target_id, Marked(command, frame, prompt))
 
     def clear(self, command: Command) -> list[Command]:
-        """Have the command's target, or all, cleared; returns the pending commands that this one replaces."""
+        """Let the loop clear the command's target, or all targets.
+
+        Returns the commands that were waiting for the loop and are replaced by this one.
+        """
         return self._request(command.target_id, Clear(command))
 
     def steer(self, command: Command) -> None:
-        """Have the node steer by the command's target."""
+        """Let the loop make the command's target the steered one."""
         self._request(None, Steer(command))
 
     def _request(self, key: int | None, request: Marked | Clear | Steer) -> list[Command]:
@@ -354,22 +387,24 @@ class FrameBuffer:
         return replaced
 
     def propose(self, command: Command, frame: ReceivedImage, prompt: Prompt) -> Command | None:
-        """Request the box that the network gives for a prompt on a kept image; returns the pending request
-        that this one replaces."""
+        """Let the loop publish the box that the network gives for a prompt on a kept image.
+
+        Returns the request that was waiting for the loop and is replaced by this one, or None.
+        """
         with self._condition:
             replaced, self._proposal = self._proposal, Marked(command, frame, prompt)
             self._condition.notify()
         return None if replaced is None else replaced.command
 
     def reconfigure(self, settings: TrackerConfig) -> None:
-        """Have the loop apply these settings before its next task."""
+        """Let the loop apply these settings before its next task."""
         with self._condition:
             self._settings = settings
             self._condition.notify()
 
     @property
     def followed(self) -> Followed:
-        """The targets that there are once the pending commands are carried out."""
+        """The targets that exist once the loop has carried out all waiting commands."""
         with self._condition:
             found = self._followed
             if self._selecting is not None:
@@ -385,12 +420,12 @@ class FrameBuffer:
         return found
 
     def resume(self, target_id: int) -> None:
-        """End a target's catching up, because its selection failed."""
+        """Let this target be processed in the newest images again, because its selection failed."""
         with self._condition:
             self._behind.pop(target_id, None)
 
     def close(self) -> list[Command]:
-        """Make `take` return None from now on; returns the pending commands, which are dropped."""
+        """Make `take` return None from now on. Return the waiting commands, which are not carried out."""
         with self._condition:
             self._closed = True
             pending = _to_report(self._commands.values())
@@ -399,8 +434,11 @@ class FrameBuffer:
         return pending
 
     def take(self, frame_s: float = 0.0, followed: Followed = ONE) -> Task | None:
-        """Wait for the next task; None once closed. ``frame_s``: current time for one step of each target, s;
-        ``followed``: the targets that there are."""
+        """Wait for the next task of the loop and return it; None once the buffer is closed.
+
+        ``frame_s``: present duration of one step for all targets together, s. ``followed``: the targets that
+        exist now.
+        """
         with self._condition:
             self.frame_s, self._followed, self._selecting = frame_s, followed, None
             for gone in self._behind.keys() - followed.ids:
@@ -420,7 +458,8 @@ class FrameBuffer:
             return None
         request = self._commands.pop(next(iter(self._commands)))
         if isinstance(request, Clear):
-            # The targets that selections refer to must not lag behind the outcome that is published.
+            # The loop publishes the outcome before the next `take`. A selection that follows the outcome must
+            # already find the target cleared.
             self._followed = self._followed.without(request.command.target_id)
         if not isinstance(request, Marked):
             return request
@@ -431,13 +470,17 @@ class FrameBuffer:
         if not is_newest:
             self._behind[target_id] = frame
         self._advance(frame)
-        # The other targets were processed in this image, or continue with the newest.
+        # The image is processed for the other targets too if it is the newest and they have not been
+        # processed in it yet.
         ids = self._level if is_newest and not was_taken else frozenset()
         return Process(frame, ids=ids, selection=request)
 
     def _next_proposal(self) -> Propose | None:
-        """Return the request, when it has its turn: without a target at once, but in turn with images; with
-        one ``PROPOSALS_APART_S`` after the last."""
+        """Return the request for a proposal, if there is one and it may be computed now; else None.
+
+        If targets exist, it may be computed `PROPOSALS_APART_S` after the last one. Between two proposals, a
+        waiting image is always taken first.
+        """
         request, now_s, taken = self._proposal, time.monotonic(), self._furthest
         is_early = self._followed.ids and now_s - self._proposed_s < PROPOSALS_APART_S
         if request is None or is_early or self._count > taken == self._proposed_image:
@@ -447,7 +490,7 @@ class FrameBuffer:
 
     @property
     def _level(self) -> frozenset[int] | None:
-        """The targets that have caught up with the camera; None: all."""
+        """Ids of the targets that do not have to catch up with the camera; None: all targets."""
         return frozenset(self._followed.ids) - self._behind.keys() if self._behind else None
 
     def _next_image(self) -> Process | None:
@@ -468,8 +511,11 @@ class FrameBuffer:
         return Process(frame, skipped=0 if level else self._advance(frame), ids=frozenset({target_id}))
 
     def _next_in_order(self, last: ReceivedImage, newest: ReceivedImage) -> ReceivedImage:
-        """Return the next image while catching up: the lag shrinks by ``lag / CATCH_UP_S`` per second of
-        work."""
+        """Return the next image for a target that catches up and was processed in the image ``last``.
+
+        The step between the two images is so wide that the lag behind the camera shrinks by ``lag /
+        CATCH_UP_S`` per second.
+        """
         lag_s = (newest.stamp_ns - last.stamp_ns) * 1e-9
         step_s = min(self.frame_s * (1 + lag_s / CATCH_UP_S), MAX_STEP_S)
         target_ns = last.stamp_ns + int(step_s * 1e9)
@@ -477,14 +523,14 @@ class FrameBuffer:
         return next((frame for frame in ahead if frame.stamp_ns >= target_ns), ahead[-1])
 
     def _advance(self, chosen: ReceivedImage) -> int:
-        """Take the image; return how many images will never be processed."""
+        """Note that the loop takes this image; return how many images before it will never be processed."""
         skipped = max(0, chosen.number - 1 - self._furthest)
         self._furthest = max(self._furthest, chosen.number)
         return skipped
 
 
 def _to_report(requests: Iterable[Marked | Clear | Steer]) -> list[Command]:
-    """Return the commands whose outcome is published: to select and to clear."""
+    """Return the commands to select or clear. Commands to steer that are not carried out are not reported."""
     return [request.command for request in requests if not isinstance(request, Steer)]
 
 

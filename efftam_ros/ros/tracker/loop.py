@@ -1,4 +1,4 @@
-"""The loop that tracks: takes an image or a command, steps the targets, publishes, and has them remember."""
+"""The tracking loop: takes images and commands from the buffer, updates the targets, publishes answers."""
 
 from __future__ import annotations
 
@@ -32,17 +32,18 @@ from efftam_ros.ros.tracker.frame_buffer import (
 )
 from efftam_ros.ros.tracker.publishing import Outputs
 
-# Gain of the moving average of the time for a target, per frame.
+# Weight of the newest frame in the moving average of the time for one target, 0..1.
 TIME_GAIN = 0.2
-# Fewest targets that are processed in an image: the one that is steered by, and another one in turn.
+# Even if the computer is slow, at least this many targets are processed in each image: the steered target,
+# and one of the others in turn.
 MIN_TURNS = 2
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """What the loop shares with the executor's thread; all of it is thread-safe.
+    """The objects that the loop's thread and the executor's thread share. All are thread-safe.
 
-    ``buffer``: images and commands for the loop; ``outputs``: publishers and its latest answers.
+    ``buffer``: images and commands for the loop. ``outputs``: the publishers and the last answers.
     """
 
     buffer: FrameBuffer
@@ -51,7 +52,7 @@ class Exchange:
     log: ThrottledLog
 
     def show_state(self, track: Track, target_id: int) -> None:
-        """Show a target's state in diagnostics, and log its change."""
+        """Store a target's state for diagnostics, and log it if it has changed."""
         change = self.outputs.table.change(target_id, track)
         if change:
             self.log.inform("state", change)
@@ -59,12 +60,13 @@ class Exchange:
 
 @dataclass
 class ImageInWork:
-    """What the loop notes of an image.
+    """The data of the image that the loop is processing.
 
-    ``command``: selects a target on it, None for an ordinary image; ``followed``: all targets, also those
-    that it is not processed for; ``is_shown``: views are made of it, as the steered target is among those
-    that it is processed for; ``outdated``: why its answers are; ``answered``: the published answers, by
-    target; ``is_accepted``: the selection is; ``is_refused``: a target could not use the image.
+    ``command``: the selection on this image, None if it has none. ``followed``: ids of all targets, also of
+    those that the image is not processed for. ``is_shown``: masks and overlay of this image are published,
+    because the steered target is processed in it. ``outdated``: why answers to this image are outdated; empty
+    if they are not. ``answered``: the published answers by target id. ``is_accepted``: the selection was
+    accepted. ``is_refused``: the image could not be used for a target.
     """
 
     frame: ReceivedImage
@@ -79,9 +81,10 @@ class ImageInWork:
 
 
 class TrackingLoop:
-    """Owns the targets from activation to deactivation: `run` and all it calls are in one thread.
+    """Tracks the targets from activation to deactivation. `run` and all that it calls run in one thread.
 
-    It receives through the buffer alone, and hands over its answers through the outputs and the statistics.
+    The loop receives images and commands only through the buffer, and returns its answers only through the
+    outputs and the statistics.
     """
 
     def __init__(self, targets: TargetSet, exchange: Exchange) -> None:
@@ -89,13 +92,13 @@ class TrackingLoop:
         self._buffer, self._outputs = exchange.buffer, exchange.outputs
         self._statistics, self._log = exchange.statistics, exchange.log
         self._table = self._outputs.table
-        self._furthest_s = 0.0  # arrival of the newest image that was answered
-        self._target_s = 0.0  # moving average of the time for one target in a frame; 0 before the first
-        self._limit: int | None = None  # most targets that are processed in an image
-        self._lost = NO_REASON  # why the pipeline has failed permanently
+        self._furthest_s = 0.0  # when the newest answered image arrived, s on the steady clock
+        self._target_s = 0.0  # moving average of the time for one target in a frame, s; 0 before the first
+        self._limit: int | None = None  # largest number of targets processed in an image; None: no limit
+        self._lost = NO_REASON  # why the pipeline has failed permanently; empty while it works
 
     def run(self) -> None:
-        """Work until the buffer is closed; the frame in work is finished."""
+        """Carry out tasks until the buffer is closed. The task in work is finished first."""
         while (task := self._buffer.take(self._round_s, self._followed)) is not None:
             match task:
                 case Reconfigure(settings):
@@ -115,12 +118,12 @@ class TrackingLoop:
 
     @property
     def _round_s(self) -> float:
-        """Time in which each target has a step, s."""
+        """Present duration of one step for all targets together, s."""
         count = len(self._targets.ids)
         return self._target_s * max(1, count if self._limit is None else min(count, self._limit))
 
     def _is_steered(self, target_id: int) -> bool:
-        """Without a target, the IDLE answer counts as the steered one."""
+        """Return whether the target is steered. While no target exists, an IDLE answer counts as steered."""
         return target_id == self._targets.steered or not self._targets.ids
 
     def _steer(self, command: Command) -> None:
@@ -149,7 +152,7 @@ class TrackingLoop:
             self._exchange.show_state(track, target_id)
 
     def abandon(self, reason: Reason) -> None:
-        """Drop all targets, after an error that ended `run`."""
+        """Clear all targets for this reason, after an error that made them unusable."""
         for target_id in self._targets.ids:
             self._forget(target_id)
             self._announce_end(target_id, reason)
@@ -160,7 +163,10 @@ class TrackingLoop:
             self._table.steered = self._targets.steered
 
     def _propose(self, request: Marked) -> None:
-        """Publish the box that a prompt gives. Targets are dropped only when the pipeline is lost."""
+        """Publish the box that the network gives for a prompt, or the reason why there is none.
+
+        An error clears the targets only if it is a PipelineLostError.
+        """
         frame, box = request.frame, None
         try:
             if self._lost:
@@ -181,8 +187,10 @@ class TrackingLoop:
         self._outputs.propose(frame.header, request.command.target_id, box, reason, frame.size)
 
     def _process(self, task: Process) -> None:
-        """Process an image: decode it, step its targets, publish each answer as it is there, then compute
-        what later images need."""
+        """Decode an image, update its targets, and publish each target's answer as soon as it is computed.
+
+        What later images need is computed after all answers are published.
+        """
         begin_s, frame = time.monotonic(), task.frame
         command = None if task.selection is None else task.selection.command
         if task.skipped:
@@ -211,12 +219,16 @@ class TrackingLoop:
         except Exception as error:
             self._drop(work, error)
         self._close(work)
-        image.derived.pop(GREY, None)  # the buffer keeps the image, and counts only its own bytes
+        # The buffer keeps the image, but its byte limit counts only the image itself, not the grey copy.
+        image.derived.pop(GREY, None)
         taken_s = (time.monotonic() - begin_s) / max(1, len(work.answered))
         self._target_s += (taken_s - self._target_s) * (TIME_GAIN if self._target_s else 1.0)
 
     def _decoded(self, frame: ReceivedImage, command: Command | None) -> Image | None:
-        """Return the image; None where it can't be decoded, which is reported and costs no target."""
+        """Return the decoded image, or None if it can't be decoded.
+
+        The fault is reported, and the selection on this image (``command``) is refused. No target is cleared.
+        """
         try:
             return frame.pixels if isinstance(frame.pixels, Image) else frame.image()
         except InputError as refusal:
@@ -250,7 +262,10 @@ class TrackingLoop:
         self._publish(work, step)
 
     def _choose_limit(self, count: int) -> None:
-        """Limit the number of targets in an image to those that there is time for."""
+        """Limit the targets processed in an image if the time between two images is too short for all.
+
+        ``count``: number of targets.
+        """
         before, self._limit, target_s = self._limit, None, self._target_s
         if count > MIN_TURNS:
             interval_s = self._statistics.image_interval_s(time.monotonic())
@@ -264,7 +279,7 @@ class TrackingLoop:
             self._table.turns = ""
 
     def _accept(self, command: Command, image: Image, doubt: Reason) -> None:
-        """Publish that a selection was accepted. ``doubt``: why it is weak; empty when it is not."""
+        """Publish that a selection was accepted. ``doubt``: why it may be wrong; empty without a doubt."""
         few = few_levels(image)
         if few:
             self._statistics.fault("levels", few)
@@ -274,7 +289,7 @@ class TrackingLoop:
         self._outputs.publish_result(command, Outcome.ACCEPTED, both or doubt or command.note)
 
     def _publish(self, work: ImageInWork, step: Step) -> None:
-        """Publish an answer. An exception here is raised again only if the pipeline is lost."""
+        """Publish the answer for one target. A PipelineLostError is raised; other exceptions are reported."""
         target_id, track, frame = step.target_id, step.track, work.frame
         if not track.processed:
             if not work.is_refused:
@@ -294,7 +309,7 @@ class TrackingLoop:
                 self._outputs.suggest(frame.header, target_id, track)
             if no_bearing:
                 self._statistics.fault("bearing", no_bearing)
-            # Last: when it fails, the answer has been published and counted.
+            # This comes last: if it fails, the answer has already been published and counted.
             if work.is_shown:
                 are_several = len(work.followed) > 1
                 self._outputs.views.add(frame.header, work.image, step, is_steered, are_several)
@@ -304,7 +319,7 @@ class TrackingLoop:
             self._report(error)
 
     def _close(self, work: ImageInWork) -> None:
-        """Finish an image, all answers to which are published."""
+        """Finish an image after its answers are published: publish the messages that cover all targets."""
         frame = work.frame
         if work.answered or work.is_refused:
             self._buffer.done(frame, time.monotonic())
@@ -320,18 +335,20 @@ class TrackingLoop:
             self._report(error)
 
     def _stale(self, frame: ReceivedImage) -> Reason:
-        """Return why this image is too old to be steered by although it is the newest; empty if it is not."""
+        """Return why this image is too old for steering although no newer one arrived; empty if it is not."""
         now_s = time.monotonic()
         stale, age_s = self._buffer.stale(now_s), now_s - frame.arrived_s
         return stale and ReasonCode.ANSWERED_LATE.reason(age_s=age_s, stale=stale)
 
     def _catching_up(self, frame: ReceivedImage) -> Reason:
-        """Return why the answer is outdated: this or a newer image was answered before; empty if it is
-        not."""
+        """Return why answers to this image are outdated: it or a newer image was answered before.
+
+        Empty if they are not outdated.
+        """
         newest = None if frame.arrived_s > self._furthest_s else self._buffer.newest
         if newest is None:
             return NO_REASON
-        # By arrival: the camera's clock may have gone back in between.
+        # Computed from arrivals, not stamps: the camera's clock may have been set back in between.
         behind_s = newest.arrived_s - frame.arrived_s
         return ReasonCode.CATCHING_UP.reason(behind_s=behind_s)
 
@@ -342,8 +359,10 @@ class TrackingLoop:
             self._outputs.publish_result(command, Outcome.REFUSED, reason)
 
     def _drop(self, work: ImageInWork, error: Exception) -> None:
-        """Clear the target at fault after any exception, so that tracking does not continue in an
-        inconsistent state; all targets when the pipeline is lost."""
+        """Clear the targets that were in work at an exception, because their state may be half updated.
+
+        All targets are cleared if the pipeline is lost.
+        """
         self._report(error)
         dropped, image = self._targets.ids, work.image
         if isinstance(error, PipelineLostError):
@@ -365,11 +384,14 @@ class TrackingLoop:
     def _report(self, error: Exception) -> None:
         is_lost = isinstance(error, PipelineLostError)
         self._statistics.failed(f"{type(error).__name__}: {error}", is_lost)
-        if not is_lost:  # else the node logs it as its last line
+        if not is_lost:  # a lost pipeline is logged by `TrackerNode.close`, as the last line
             self._log.fail("failure", "".join(traceback.format_exception(error)).rstrip())
 
 
 def internal_error(error: Exception, during: str = "", advice: str = "") -> Reason:
-    """Return the reason for an unforeseen error."""
+    """Return the reason INTERNAL_ERROR for an exception.
+
+    ``during``, ``advice``: parts of its text: what the node did at the error, and what the user should do.
+    """
     fault = f"{type(error).__name__}: {error}"
     return ReasonCode.INTERNAL_ERROR.reason(fault=fault, during=during, advice=advice)

@@ -43,7 +43,7 @@ from efftam_ros.srv import ClearTarget, SelectTarget, SteerTarget
 if TYPE_CHECKING:
     from efftam_ros.core.contract import Pipeline
 
-    # `open_pipeline` with the settings of a node, or what stands in for it.
+    # The type of `open_pipeline`, and of the functions that tests use in its place.
     PipelineFactory = Callable[[NodeConfig], Pipeline]
 
 NODE_NAME = "efftam_tracker"
@@ -55,9 +55,9 @@ class TrackerNode(ReportingNode):
 
     | transition | creates | releases |
     |---|---|---|
-    | configure | the loop's thread, in it bundle and back end, publishers, services | |
+    | configure | the loop's thread, in which the back end opens the bundle, publishers, services | |
     | activate | subscriptions | |
-    | deactivate | | subscriptions (after the current frame), the target |
+    | deactivate | | subscriptions (after the current frame), the targets |
     | cleanup, shutdown | | publishers, services, back end, the loop's thread |
     """
 
@@ -69,7 +69,7 @@ class TrackerNode(ReportingNode):
         self._statistics = Statistics()
         self._setup = Setup()
         self._warn = Throttle(lambda text: self.get_logger().warning(text))
-        self._made = ExitStack()  # how to release what `on_configure` created
+        self._made = ExitStack()  # releases what `on_configure` created
         self._targets: TargetSet | None = None
         self._outputs: Outputs | None = None
         self._session: Session | None = None
@@ -84,28 +84,31 @@ class TrackerNode(ReportingNode):
         super().start()
         if self.fault and self._targets is None and not self.lost:
             self.get_logger().error(
-                "the node stays unconfigured: correct it and configure the node (ros2 lifecycle set), or"
-                " restart it"
+                "the node stays unconfigured: correct the fault above, then configure the node (ros2"
+                " lifecycle set) or restart it"
             )
 
     def close(self) -> None:
-        """Finish the current frame and release all resources, or, with the device `lost`, log why; the node
-        can't be used afterwards."""
+        """Finish the current frame, release all resources and destroy the node.
+
+        If the device is `lost`, the network is not released, and the reason is logged.
+        """
         self._deactivate(ReasonCode.DEVICE_LOST.reason(fault=self.lost) if self.lost else ENDING)
         if self.lost:
-            self.get_logger().fatal(self.lost)  # the network stays open: see the end of the process
+            # The network is not closed: its library may abort when it frees memory on a lost device.
+            self.get_logger().fatal(self.lost)
         else:
             self.release()
         self.destroy_timer(self._diagnostics_timer)
         self.destroy_node()
 
     def internal_error(self, error: Exception) -> None:
-        """Note an unforeseen error of a callback, which diagnostics show; see `run_node`."""
+        """Store an unforeseen error of a callback, so that diagnostics report it. `run_node` calls this."""
         self._statistics.failed(f"{type(error).__name__}: {error}")
 
     @property
     def renewal(self) -> str:
-        """Why this process should become another DDS participant; see `run_node`."""
+        """Why this process should become another DDS participant; empty if it should not. See `run_node`."""
         return "" if self._session is None else self._session.renewal
 
     @property
@@ -115,10 +118,10 @@ class TrackerNode(ReportingNode):
 
     @property
     def lost(self) -> str:
-        """Why this process can't use the device any more; empty as long as it can."""
+        """Why this process can't use the GPU any more; empty as long as it can."""
         return self._statistics.lost
 
-    # Transitions
+    # Lifecycle transitions
 
     def failed(self, error: Exception) -> TransitionCallbackReturn:
         if isinstance(error, PipelineLostError):
@@ -153,9 +156,9 @@ class TrackerNode(ReportingNode):
         self._setup = Setup()
         self._read_parameters()
         config = self._config
-        # One thread opens, uses and closes the pipeline: GPU libraries keep state per thread (the current
-        # device, captured graphs, library handles), which a new one would create again, during the first
-        # frame.
+        # One thread opens, uses and closes the pipeline. GPU libraries keep state per thread (the current
+        # device, captured graphs, library handles). Another thread would have to create this state again,
+        # during its first frame.
         self._thread = ThreadPoolExecutor(1, "efftam_loop")
         self._made.callback(self._thread.shutdown)
         pipeline = self._thread.submit(self._pipeline_factory, config).result()
@@ -236,7 +239,7 @@ class TrackerNode(ReportingNode):
             self._session.close(reason)
             self._accepted, self._session = self._session.selections.accepted, None
             assert self._targets is not None
-            # The loop takes settings with the next image, which may not have come.
+            # The loop has ended, possibly before it applied the newest settings.
             self._targets.reconfigure(self._tracker_config)
             self._targets.clear()
             self._setup = replace(self._setup, lifecycle="inactive")
@@ -246,7 +249,7 @@ class TrackerNode(ReportingNode):
         self._targets = self._outputs = None
         self._setup = Setup()
 
-    # Parameters
+    # Methods for parameters
 
     def _read_parameters(self) -> None:
         self._config = read_parameters(self, NodeConfig)
@@ -270,14 +273,17 @@ class TrackerNode(ReportingNode):
             self._targets.reconfigure(self._tracker_config)
         return SetParametersResult(successful=True)
 
-    # Services
+    # Methods for the services
 
     def _answered(self, act: Callable[[Selections, Any, Any], object], request: Any, response: Any) -> Any:
-        """Return the response once ``act`` has carried out a service's command, or why it was refused."""
+        """Carry out a service's command by ``act`` and return the response.
+
+        If the command is refused, the response gives the reason and has ``success`` false.
+        """
         try:
             if self._session is None:
                 reason = ReasonCode.NODE_INACTIVE.reason()
-                assert self._outputs is not None  # as long as the services are offered
+                assert self._outputs is not None  # the outputs exist as long as the services
                 asked = getattr(request, "selection", request)
                 command = Command(getattr(asked, "header", None), asked.target_id)
                 self._outputs.publish_result(command, Outcome.REFUSED, reason)
@@ -289,10 +295,10 @@ class TrackerNode(ReportingNode):
             _fill(response, Reason.of(refusal, ReasonCode.COMMAND_REFUSED))
         return response
 
-    # Diagnostics
+    # Methods for diagnostics
 
     def publish_diagnostics(self) -> None:
-        """Publish diagnostics; also called at every transition, so that a failure is seen at once."""
+        """Publish diagnostics. Also called after every transition, so that a failure is reported at once."""
         verdict = self._statistics.verdict(time.monotonic(), self._setup, self._config.image_timeout)
         device = self._setup.values.get("back end", "")
         self._diagnostics.publish(

@@ -1,4 +1,4 @@
-"""Parameters of the tracker node, and when each may change."""
+"""Parameters of the node `efftam_tracker`, and which of them may change while the node runs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ RELIABILITIES = ("auto", "reliable", "best_effort")
 
 @dataclass(frozen=True)
 class NodeConfig(PipelineConfig):
-    """Settings of the node itself. Times in seconds."""
+    """Settings of the node itself: network, images, selections, diagnostics. Times are in seconds."""
 
-    # A field of the base class keeps its place: the parameter file shows it among those of the pipeline.
+    # This replaces a field of the base class, so its place in the parameter file is among the settings of the
+    # pipeline.
     max_targets: int = setting(
-        4, "most targets at once; each needs memory, on a GPU too", within=(1, MAX_TARGETS)
+        4, "largest number of targets; each needs memory, also on a GPU", within=(1, MAX_TARGETS)
     )
     image_transport: str = setting(
         "raw",
@@ -37,7 +38,7 @@ class NodeConfig(PipelineConfig):
     )
     max_image_pixels: int = setting(
         MAX_PIXELS,
-        "most pixels of an image (raw, compressed or a selection's mask); larger ones are refused unread",
+        "largest number of pixels of an image or of a selection's mask; larger ones are refused unread",
         within=(1024, 2**30),
     )
     image_range: str = setting(
@@ -47,8 +48,8 @@ class NodeConfig(PipelineConfig):
     )
     rectified: bool = setting(
         False,
-        "images are rectified: use P of camera_info and no distortion; so are those of a topic whose name"
-        " shows it, such as image_rect",
+        "the images are rectified, so P of camera_info is used and no distortion; images of a topic whose"
+        " name shows this, such as image_rect, count as rectified anyway",
     )
     image_timeout: float = setting(
         0.25,
@@ -62,7 +63,7 @@ class NodeConfig(PipelineConfig):
         within=(0.0, 60.0),
     )
     selection_buffer_bytes: int = setting(
-        256 * 2**20, "most memory for kept images, bytes", within=(2**20, 2**36)
+        256 * 2**20, "largest memory for kept images, bytes", within=(2**20, 2**36)
     )
     publish_detections: bool = setting(
         True, "publish vision_msgs/Detection2DArray on detections, if vision_msgs is installed"
@@ -76,9 +77,10 @@ class NodeConfig(PipelineConfig):
     autostart: bool = setting(True, "configure and activate when the node starts")
 
 
-# Read once, at start-up.
+# Parameters that are read once, at start-up.
 READ_ONLY = ("autostart",)
-# Read when the node is configured: the network and its subscriptions can't be replaced while they run.
+# Parameters that are read when the node is configured, because the network and the subscriptions can't be
+# replaced while they are in use.
 FIXED = (
     "bundle",
     "backend",

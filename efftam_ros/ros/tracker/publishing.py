@@ -1,4 +1,4 @@
-"""The node's publishers: builds the messages for one answer and publishes them, those for control first."""
+"""The tracker's publishers: makes the messages of an answer and publishes them, those for control first."""
 
 from __future__ import annotations
 
@@ -44,30 +44,30 @@ if TYPE_CHECKING:
     from efftam_ros.core.geometry import Box
     from efftam_ros.messages.bearing import Bearing
 
-# Depths of the output queues: of one message per image, of one per target, and of pictures, of which only the
-# newest is worth delivering. Outputs are reliable, so subscribers of either reliability match.
+# Depths of the publishers' queues: for topics with one message per image, for topics with one message per
+# target and image, and for pictures, of which only the newest is worth delivering.
 IMAGE_DEPTH, TARGET_DEPTH, PICTURE_DEPTH = 10, 40, 1
-# Period of repeating that the last answer is not valid, s.
+# Period in which a message with valid = false is repeated after the answers have stopped, s.
 REPEAT_S = 0.5
-# Log-odds above which a place where a lost target may be is shown to a person.
+# The most probable place of a lost target is published as a proposal if its log-odds are above this value.
 EVEN_ODDS = 0.0
-# How long to wait for the last messages to be acknowledged before the publishers are destroyed, s.
+# Longest wait until the last messages are acknowledged, before the publishers are destroyed, s.
 ACKNOWLEDGED_S = 0.5
 
 
 class Outputs:
-    """Outputs of a configured node.
+    """The publishers of a configured node.
 
-    Thread-safe by the lock of the targets' ``table``: the loop publishes answers, the executor's thread takes
-    the last ones back. ``views`` are the loop's alone. ``camera``: the images' calibration, None if unknown;
-    replaced as a whole.
+    The loop's thread publishes answers. The executor's thread publishes that the last answers are not valid
+    any more. Both use the lock of ``table``. Only the loop's thread uses ``views``. ``camera``: the images'
+    calibration, None if unknown. It is always replaced by a new object, so no lock is needed.
     """
 
     def __init__(self, node: Node, with_detections: bool) -> None:
         self._node = node
         self.table = TargetTable()
         self._publishers: list[Any] = []
-        self._ending = NO_REASON  # why all answers are withheld
+        self._ending = NO_REASON  # why no answer is valid any more, while the session ends; else empty
         self.camera: CameraModel | None = None
         self._others = OtherPublishers(
             node,
@@ -92,7 +92,7 @@ class Outputs:
 
     @property
     def others(self) -> str:
-        """Other publishers on this node's output topics, as a message; empty when there are none."""
+        """One line on other nodes that publish this node's output topics; empty when there are none."""
         return self._others.look(time.monotonic())
 
     def close(self) -> None:
@@ -108,7 +108,7 @@ class Outputs:
         self._publishers.clear()
 
     def begin(self, table: TargetTable) -> None:
-        """Start an activation: nothing has been answered, and the camera is not known."""
+        """Start an activation with a new table of targets. The camera is not known yet."""
         self.table, self._ending, self.camera = table, NO_REASON, None
 
     def publish(
@@ -116,12 +116,14 @@ class Outputs:
     ) -> tuple[PublishedAnswer, str]:
         """Publish velocity and box of one target for one image, the velocity first: control waits for it.
 
-        ``about``: without the selection, which the table knows; ``stale``: why the input is, empty if it is
-        not; the velocity then contains no numbers. The predicted box is for the image's stamp plus the time
-        since the image arrived on the steady clock, so only the image's own clock is used. Delays before
-        arrival (exposure, transport) are unknown and not included.
+        ``about``: header and target; its selection number is taken from the table. ``stale``: why the image
+        is too old for steering, so that the velocity contains no numbers; empty if it is not.
 
-        Returns the answer, and why it has no bearing although the camera is known (empty when it has one).
+        The predicted box is for the present time on the image's clock: the image's stamp plus the time since
+        its arrival. Delays before the arrival (exposure, transport) are not known and not included.
+
+        Returns the answer, and the fault for which it has no bearing although the camera is known. The fault
+        is empty if the answer has a bearing or the camera is not known.
         """
         target_id, track, tracker, seconds = step
         with self.table.lock:
@@ -135,7 +137,7 @@ class Outputs:
             moving = replace(track, motion=None) if stale else track
             predicted = tracker.motion_at(frame.stamp_ns + round((now_s - frame.arrived_s) * 1e9))
             bearing, no_bearing = _bearing(moving, self.camera)
-            # Stays NaN where the camera model has no inverse at the predicted position.
+            # The predicted bearing is NaN if the camera model has no inverse at the predicted position.
             later = None if bearing is None else _bearing(replace(moving, motion=predicted), self.camera)[0]
             self._velocity.publish(
                 TargetVelocity(**velocity_fields(moving, about, predicted, bearing, later))
@@ -144,8 +146,10 @@ class Outputs:
             return answer, no_bearing
 
     def publish_tracks(self, header: Any, steered: int | None) -> None:
-        """Publish the list of all targets, once those of this image are answered. ``steered``: the target to
-        steer by."""
+        """Publish the list of all targets, after the answers to an image.
+
+        ``header``: of that image. ``steered``: id of the steered target, None if no target is steered.
+        """
         with self.table.lock:
             if self._tracks.get_subscription_count():
                 rows = [self.table.rows[one] for one in sorted(self.table.rows)]
@@ -160,10 +164,11 @@ class Outputs:
     def take_back(
         self, answer: PublishedAnswer, reason: Reason, now_s: float, track: Track | None = None
     ) -> bool:
-        """Invalidate a target's last answer: publish it again under its own stamp, without numbers.
+        """Publish a target's last answer again, under its own stamp, with valid = false and without numbers.
 
-        Once, and again every `REPEAT_S` while there is a target; not when a newer answer was published.
-        ``track``: what the target's state and age are by now. Returns whether it was published.
+        Call this regularly. It publishes the first time, then every `REPEAT_S` unless the target is IDLE, and
+        not at all after a newer answer. ``track``: the target's present state and age; None: those of the
+        answer. Returns whether the answer was published.
         """
         with self.table.lock:
             row = self.table.rows.get(answer.about.target_id)
@@ -177,8 +182,11 @@ class Outputs:
             return True
 
     def clear(self, target_id: int, reason: Reason) -> Track | None:
-        """Publish and return an IDLE answer at once, because there may be no further image to answer; None
-        when nothing was answered yet."""
+        """Publish an IDLE answer for a target and return its track.
+
+        It is published at once, because no further image may arrive. Returns None without publishing if the
+        target never had an answer.
+        """
         with self.table.lock:
             answer = self.table.clear(target_id, reason)
             if answer is None:
@@ -187,7 +195,7 @@ class Outputs:
             return answer.track
 
     def end(self, reason: Reason) -> None:
-        """Invalidate the last answers and, until `begin`, every one that follows."""
+        """Publish the last answers again with valid = false. No later answer is valid, until `begin`."""
         with self.table.lock:
             self._ending = reason
             for target_id, answer in self.table.answers.items():
@@ -206,8 +214,10 @@ class Outputs:
     def propose(
         self, header: Any, target_id: int, box: Box | None, reason: Reason, size: tuple[int, int] = (0, 0)
     ) -> None:
-        """Publish the box that a prompt gives on the image of this header and size, px; without a box, the
-        reason."""
+        """Publish a proposal: the box that the network gives for a prompt, or the reason why there is none.
+
+        ``header``, ``size``: header and (width, height), px, of the image with the prompt.
+        """
         track = Track(0, IDLE, box, measured=box is not None, image_size=size)
         fields = bbox_fields(track, About(header, target_id=target_id, steered=False))
         with self.table.lock:
@@ -215,7 +225,10 @@ class Outputs:
                 self._proposals.publish(BoundingBox(**fields | reason_fields(reason)))
 
     def suggest(self, header: Any, target_id: int, track: Track) -> None:
-        """Publish where a lost target may be, for a person to confirm, if there is such a place."""
+        """Publish the most probable place of a lost target as a proposal, which a person may confirm.
+
+        Nothing is published if no place is probable enough (`EVEN_ODDS`).
+        """
         if track.hypotheses and track.hypotheses[0].score > EVEN_ODDS:
             suggested = replace(track, box=track.hypotheses[0].box, reason=ReasonCode.SUGGESTED.reason())
             fields = bbox_fields(suggested, About(header, target_id=target_id, steered=False))
@@ -224,6 +237,7 @@ class Outputs:
                     self._proposals.publish(BoundingBox(**fields))
 
     def publish_result(self, command: Command, outcome: Outcome, reason: Reason = NO_REASON) -> None:
+        """Publish the outcome of a command on `selection_result`."""
         result = SelectionResult(
             target_id=command.target_id,
             outcome=int(outcome),
@@ -250,9 +264,10 @@ def _bearing(track: Track, camera: CameraModel | None) -> tuple[Bearing | None, 
 
 
 class Views:
-    """Outputs that are only computed while somebody subscribes. Used by the loop alone.
+    """Publishers of masks, overlay and detections, which are computed only while they have subscribers.
 
-    ``create``: makes a publisher of (message type, topic, QoS).
+    Only the loop's thread may use this object. ``create``: makes a publisher from message type, topic and
+    QoS. ``with_detections``: publish detections too, if vision_msgs is installed.
     """
 
     def __init__(self, create: Callable[[Any, str, QoSProfile], Any], with_detections: bool) -> None:
@@ -267,14 +282,14 @@ class Views:
 
     @property
     def facts(self) -> dict[str, str]:
-        """Whether the optional output is there, as a value for diagnostics."""
+        """Whether the optional topic `detections` is published, as a value for diagnostics."""
         return {"detections": "not published" if self._vision is None else "published"}
 
     def add(self, header: Any, image: Image, step: Step, is_steered: bool, are_several: bool) -> None:
-        """Take one target's answer for this image, while its mask can be read.
+        """Add one target's answer to the pictures of this image. Call it while the target's mask can be read.
 
-        The mask of the target that is steered by is published at once. ``are_several``: there are other
-        targets, so that each is drawn with its id.
+        The mask of the steered target is published at once. ``are_several``: several targets exist, so each
+        is drawn with its id.
         """
         target_id, track, tracker, _ = step
         wants_mask = is_steered and self._mask.get_subscription_count() > 0
@@ -284,17 +299,18 @@ class Views:
             return
         mask = tracker.mask() if track.measured else None
         if wants_mask:
-            # A mask is published for every box; it is empty where no target is visible.
+            # A mask is published for every answer. It is empty if the target is not visible.
             shown = _nothing(image) if mask is None else np.ascontiguousarray(mask)
             self._mask.publish(fill_image(ImageMessage(), shown, "mono8", header))
         if wants_labels:
             if self._labels is None:
                 self._labels = _nothing(image)
             if mask is not None:
-                # Where masks overlap, the first one counts: that of the target that is steered by.
+                # Where masks overlap, the pixel belongs to the mask that was added first. The steered
+                # target's mask is added before all others.
                 self._labels[(mask > 0) & (self._labels == 0)] = target_id + 1
         if wants_overlay:
-            # Imported only when a viewer subscribes.
+            # Imported only when a viewer subscribes to the overlay.
             from efftam_ros.images.overlay import draw_overlay
 
             if self._picture is None:
@@ -304,7 +320,7 @@ class Views:
             draw_overlay(self._picture, track, mask, target_id if are_several else None, is_steered)
 
     def publish_common(self, header: Any, tracks: Mapping[int, Track]) -> None:
-        """Publish what this image's targets have in common: ``tracks`` are theirs."""
+        """Publish the messages that cover all targets of this image. ``tracks``: the answers by target id."""
         labels, picture = self._labels, self._picture
         self._labels = self._picture = None
         if self._vision is not None and self._detections.get_subscription_count():

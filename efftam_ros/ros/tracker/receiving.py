@@ -1,4 +1,4 @@
-"""Receives and checks images, their calibration and commands, and puts them into the buffer."""
+"""Receives images, the camera's calibration and commands, checks them, and puts them into the buffer."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ from efftam_ros.ros.tracker.frame_buffer import ALL, Command, seconds
 from efftam_ros.ros.tracker.loop import Exchange
 from efftam_ros.ros.tracker.parameters import NodeConfig
 
-# By the parameter `clicks`.
+# The message type of the topic `click`, by the value of the parameter `clicks`.
 CLICK_TYPES: dict[str, Any] = {"point_stamped": PointStamped, "point": Point}
-# Memory of a kept image besides its data and strings: the message and its Python objects.
+# Memory of a kept image besides its pixels and its frame_id, bytes: its Python objects.
 OVERHEAD_BYTES = 2048
 
 
 class Receiver:
-    """Checks every image and puts it into the buffer; hands the calibration to the outputs. All in the
-    executor's thread.
+    """Checks every image and puts it into the buffer, and passes the camera's calibration to the outputs.
 
-    ``prefetch``: takes each raw image that will be buffered, see `TargetSet.prefetch`.
+    Only the executor's thread uses this object. ``prefetch``: called with each raw image before it is
+    buffered, see `TargetSet.prefetch`.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Receiver:
         self._statistics, self._log = exchange.statistics, exchange.log
         self._config, self._subscriptions = config, subscriptions
         self._prefetch = prefetch
-        self._camera_info: Any = None  # the last message
+        self._camera_info: Any = None  # the last message on camera_info; None before the first
         self._stamps = StampGuard()
         self._noted: set[str] = set()
         transport, reliability = config.image_transport, config.image_reliability
@@ -81,13 +81,14 @@ class Receiver:
             self._read_camera(self._camera_info)
 
     def look(self) -> None:
+        """Check which nodes publish, and subscribe anew where that requires it. Call it regularly."""
         self.input.look()
         if self.input.camera_info_topic != self._camera_topic:
             self._subscriptions.remove(self._camera_subscription)
             self._subscribe_camera_info()
 
     def explain_no_image(self) -> Reason:
-        """Return why no image was accepted yet."""
+        """Return the reason why no image was accepted yet, with the remedy."""
         refusal = self._statistics.refusal
         why = f"every image is refused: {refusal}" if refusal else self.input.explain()
         return ReasonCode.NO_IMAGE.reason(why=why)
@@ -95,7 +96,8 @@ class Receiver:
     def _on_image(self, message: Any) -> None:
         now_ns = time.monotonic_ns()
         if hasattr(message, "format"):
-            message.format = message.format[: MAX_SHOWN + 1]  # only used in refusals
+            # The format is used only in the messages of refusals, which show at most this much of it.
+            message.format = message.format[: MAX_SHOWN + 1]
         try:
             got = self._reader.read(message, now_ns, self._config.max_image_pixels)
             check_header(got.header)
@@ -126,7 +128,7 @@ class Receiver:
         )
 
     def _on_camera_info(self, message: Any) -> None:
-        # camera_info comes with every image and rarely changes.
+        # camera_info arrives with every image and rarely changes: an equal message is not evaluated again.
         if self._camera_info is None or _calibration(message) != _calibration(self._camera_info):
             self._read_camera(message)
 
@@ -146,7 +148,7 @@ class Receiver:
 
     @property
     def image_range(self) -> str:
-        """Range of 16-bit images, for diagnostics; empty before the first."""
+        """The levels of 16-bit images shown as black and white, for diagnostics; empty if there are none."""
         return self._reader.levels.text if self._reader.levels is not None else ""
 
     def describe_camera(self) -> str:
@@ -163,16 +165,16 @@ def _calibration(message: Any) -> tuple[Any, ...]:
     """Return the fields of a CameraInfo that affect the bearing."""
     roi = message.roi
     region = (roi.x_offset, roi.y_offset, roi.width, roi.height, message.binning_x, message.binning_y)
-    # As bytes: a NaN equals itself.
+    # Compared as bytes, because a NaN does not equal itself as a number.
     matrices = (bytes(message.k), bytes(message.d), bytes(message.p))
     return (message.width, message.height, message.distortion_model, *region, *matrices)
 
 
 class Selections:
-    """Checks commands and puts them into the buffer. All in the executor's thread.
+    """Checks commands and puts them into the buffer. Only the executor's thread uses this object.
 
-    ``accepted``: selections accepted since the node started. ``explain_no_image``: returns why none came.
-    ``max_targets``: largest number of targets.
+    ``accepted``: number of selections accepted since the node started. ``explain_no_image``: returns why no
+    image was accepted yet. ``max_targets``: largest number of targets.
     """
 
     def __init__(
@@ -198,8 +200,8 @@ class Selections:
     def select(self, message: Any) -> tuple[Command, Reason]:
         """Carry out a TargetSelection.
 
-        Returns the command, with the target's own id and its number (0 for CLEAR), and a remark for the
-        response. Raises InputError, in which case nothing changes.
+        Returns the command, with the id of the target and the number of the selection (0 for CLEAR), and a
+        remark for the response. Raises InputError if the selection is refused. Nothing changes then.
         """
         command = Command(message.header, message.target_id, self.accepted + 1)
         try:
@@ -213,7 +215,7 @@ class Selections:
             raise
 
     def clear(self, command: Command) -> None:
-        """Clear one target, or all. Raises InputError when there is none, in which case nothing changes."""
+        """Clear the command's target, or all. Raises InputError if no such target exists."""
         try:
             command = self._cleared(command)
             if not self._buffer.followed.ids:
@@ -225,7 +227,7 @@ class Selections:
         self._report(self._buffer.clear(command))
 
     def steer(self, target_id: int) -> None:
-        """Steer by this target. Raises InputError when there is none, in which case nothing changes."""
+        """Make this target the steered one. Raises InputError if it does not exist."""
         command = Command(None, target_id)
         try:
             self._require(target_id)
@@ -240,8 +242,11 @@ class Selections:
             raise InputError(ReasonCode.NO_SUCH_TARGET.reason(target=target_id, known=listed(ids)))
 
     def _cleared(self, command: Command) -> Command:
-        """Return the command with the id of the target that it clears: the one of this id, also of 0; without
-        a target 0 that is the steered or only one. Raises InputError when there is none."""
+        """Return the command with the id of the target that it clears.
+
+        The id 0 stands for target 0 if that exists, else for the steered or only target. Raises InputError if
+        no such target exists.
+        """
         if command.target_id == STEERED and STEERED not in self._buffer.followed.ids:
             return replace(command, target_id=self._id_for(STEERED))
         if command.target_id != ALL:
@@ -266,7 +271,10 @@ class Selections:
         return command, note
 
     def _drawn(self, message: Any) -> tuple[ReceivedImage, Prompt]:
-        """Return the image that a selection names, and its prompt. Raises InputError."""
+        """Return the image that a selection names, and its prompt.
+
+        Raises InputError if the image is not kept or the prompt is not allowed.
+        """
         if self._buffer.newest is None:
             raise InputError(self._explain_no_image())
         frame = self._buffer.find(stamp_ns(message.header.stamp))
@@ -286,7 +294,7 @@ class Selections:
             self.select(message)
 
     def _on_propose(self, message: Any) -> None:
-        """Request a box proposal without selecting."""
+        """Request a proposal for the prompt of this TargetSelection. Refusals are published on `proposal`."""
         message.header.frame_id = message.header.frame_id[:MAX_FRAME_ID]
         refused, reason = message, NO_REASON
         try:
@@ -305,7 +313,7 @@ class Selections:
             self.steer(message.data)
 
     def _on_keep_image(self, header: Any) -> None:
-        """Keep the image of this stamp for a selection that is being drawn; zero: no longer."""
+        """Keep the image of this stamp for a selection that is being drawn; the stamp 0 ends this."""
         try:
             self._buffer.hold(stamp_ns(header.stamp))
         except InputError as refusal:
@@ -323,11 +331,12 @@ class Selections:
 
 
 def click_selection(click: Any, newest: Any) -> TargetSelection:
-    """Return the TargetSelection of a geometry_msgs Point or PointStamped in image px. ``newest``: header of
-    the newest image, None while there is none.
+    """Return the TargetSelection for a click: a geometry_msgs Point or PointStamped in image px.
 
-    Some tools stamp a click with the current time, which is later than the newest image: then the newest
-    image is used. Raises InputError for a point in another frame than the images'."""
+    ``newest``: header of the newest image, None before the first. Some tools stamp a click with the current
+    time, which is later than the newest image. The newest image is then used. Raises InputError if the
+    frame_id of the click is neither empty nor that of the images.
+    """
     selection = TargetSelection(kind=TargetSelection.POINTS, labels=[1])
     point = click
     if isinstance(click, PointStamped):

@@ -1,4 +1,4 @@
-"""One activation of the node: makes the receiving side and the loop, watches both, and ends them."""
+"""One activation of the tracker: creates the receivers and the loop, watches both, and ends them."""
 
 from __future__ import annotations
 
@@ -25,21 +25,25 @@ from efftam_ros.ros.tracker.table import PublishedAnswer
 
 # Period of checking the image publishers, s.
 INPUT_PERIOD_S = 0.2
-# Time without a first image before a warning, s.
+# Time after the activation when a warning is logged if no image has arrived yet, s.
 FIRST_IMAGE_S = 2.0
-# Checks of images and answers per image_timeout.
+# Number of checks of images and answers in the time that the parameter image_timeout gives.
 CHECKS_PER_TIMEOUT = 5
-# The loop counts as stalled after image_timeout plus this many frame times without an answer, and after at
-# least STALL_PATIENCE_S while the last answer is not valid: first frames and searches are slow.
+# The loop counts as stalled if an image waits for longer than image_timeout plus STALL_FRAMES times the
+# processing time of a frame. While no target is valid, it must also wait for longer than STALL_PATIENCE_S,
+# because the first frames and the search for a lost target are slow.
 STALL_FRAMES = 3.0
 STALL_PATIENCE_S = 2.0
-# Pause before the loop goes on after an unforeseen error.
+# Pause before the loop is started again after an unforeseen error, s.
 RESTART_S = 0.05
 
 
 def state_after(track: Track, silence_s: float, config: TrackerConfig) -> TrackState:
-    """Return the state of a target ``silence_s`` after its last image, as the tracker has it when the next
-    comes: a missed one is LOST after ``lost_after`` without a box, one that was seen after ``max_gap``."""
+    """Return the state of a target when no image has arrived for ``silence_s``.
+
+    ``track``: the target in the last image. The state is the one that the tracker would give the target at
+    the next image: LOST after ``max_gap``, or, if the target was COASTING, ``lost_after`` after its last box.
+    """
     if track.state in (TrackState.IDLE, TrackState.LOST):
         return track.state
     if silence_s > config.max_gap:
@@ -50,8 +54,11 @@ def state_after(track: Track, silence_s: float, config: TrackerConfig) -> TrackS
 
 
 class SilenceWatch:
-    """Looks at images and answers by two timers of the executor's thread: takes the last answer back once
-    either stops coming, with the reason."""
+    """Checks by two timers whether images arrive and answers are published.
+
+    When either stops, the last answers are published again with valid = false and the reason. All of this
+    runs in the executor's thread.
+    """
 
     def __init__(
         self, node: Node, exchange: Exchange, config: NodeConfig, tracker: TrackerConfig, receiver: Receiver
@@ -114,19 +121,23 @@ class SilenceWatch:
             refused = ReasonCode.NO_USABLE_IMAGE.reason(silence_s=silence_s, fault=refusal)
         reason = refused or stale or stalled
         for answer in answers.values():
-            # Old although newer images were answered for other targets: it had no turn.
+            # An answer that is much older than the newest belongs to a target that had no turn: not all
+            # targets are processed in each image.
             if reason or last_s - answer.published_s > patience_s:
                 self._take_back(answer, reason, now_s)
         if reason and reason is stale:
-            # One finding at a time.
+            # Only the first of the possible causes is logged.
             loss = self._statistics.loss(now_s)
             slow = self._statistics.slow(now_s, self._timeout_s)
             why = loss or slow or self._receiver.input.explain(have_come=True)
             self._log.remind("loss" if loss else why, f"{stale}; {why}")
 
     def _take_back(self, answer: PublishedAnswer, reason: Reason, now_s: float) -> None:
-        """Publish an answer again as not valid. ``reason``: why no target is followed any more; empty: this
-        one had no turn."""
+        """Publish an answer again with valid = false.
+
+        ``reason``: why no target can be followed at present; empty if only this target was not processed,
+        because it had no turn.
+        """
         track, silence_s = answer.track, now_s - answer.arrived_s
         now = replace(track, age_s=track.age_s + silence_s)
         if reason:
@@ -136,7 +147,10 @@ class SilenceWatch:
             self._exchange.show_state(now, answer.about.target_id)
 
     def _stalled(self, now_s: float, patience_s: float) -> Reason:
-        """Return why answers can no longer be relied on although images arrive; empty while they follow."""
+        """Return the reason STALLED if an image waits too long for the loop; else an empty reason.
+
+        ``patience_s``: the longest time that an image may wait, s.
+        """
         waiting_s = self._buffer.waiting_s(now_s)
         if not any(answer.track.state in STEERABLE for answer in self._outputs.table.answers.values()):
             patience_s = max(patience_s, STALL_PATIENCE_S)
@@ -146,8 +160,8 @@ class SilenceWatch:
 class Session:
     """Receives, tracks and publishes from construction until `close`.
 
-    Used by the executor's thread. ``thread``: the loop's, in which the pipeline was opened. ``accepted``:
-    selections accepted since the node started.
+    Only the executor's thread uses this object. ``thread``: executor of the loop's thread, in which the
+    pipeline was opened. ``accepted``: number of selections accepted since the node started.
     """
 
     def __init__(
@@ -161,7 +175,7 @@ class Session:
     ) -> None:
         self._buffer, self._outputs = exchange.buffer, exchange.outputs
         self._outputs.begin(exchange.statistics.targets)
-        with ExitStack() as made:  # closes the parts made so far when a later one raises
+        with ExitStack() as made:  # if a part can't be made, the parts made before it are closed
             subscriptions = Subscriptions(node, partial(exchange.statistics.fault, "qos"))
             made.callback(subscriptions.close)
             self._receiver = Receiver(node, exchange, config, subscriptions, targets.prefetch)
@@ -177,7 +191,7 @@ class Session:
 
     @property
     def renewal(self) -> str:
-        """See `ImageInput.renewal`."""
+        """Why this process should become another DDS participant, see `ImageInput.renewal`; else empty."""
         return self._receiver.input.renewal
 
     @property
@@ -185,7 +199,8 @@ class Session:
         return self._receiver.input.topic
 
     def reconfigure(self, config: NodeConfig, tracker_config: TrackerConfig) -> None:
-        """Apply settings that may change while active; the tracker's from the next image on."""
+        """Apply settings that may change while the node is active. ``tracker_config`` applies from the next
+        image on."""
         self._buffer.limit(config.selection_buffer, config.selection_buffer_bytes, config.image_timeout)
         self._buffer.reconfigure(tracker_config)
         self.selections.config = config
@@ -193,7 +208,8 @@ class Session:
         self._watch.reconfigure(config, tracker_config)
 
     def close(self, reason: Reason) -> None:
-        """Stop receiving, finish and publish the current frame, then withdraw all outputs with ``reason``."""
+        """Stop receiving, and finish and publish the current frame. Then publish all answers with valid =
+        false and this reason, and refuse the commands that still wait."""
         self._outputs.end(reason)
         try:
             self._made.close()
@@ -206,8 +222,11 @@ class Session:
 
 
 def _supervise(loop: TrackingLoop, exchange: Exchange) -> None:
-    """Run the loop until its buffer is closed. After an unforeseen error that ends it, restart it without
-    targets: their state may be half updated."""
+    """Run the loop until its buffer is closed.
+
+    If an unforeseen error ends the loop, it is started again without targets, because their state may be half
+    updated.
+    """
     while True:
         try:
             loop.run()

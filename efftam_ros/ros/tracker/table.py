@@ -1,7 +1,7 @@
-"""The table of targets: one row for each, with its last answer and the state that it has by now.
+"""The table of targets: one row for each target, with its last answer and its present state.
 
-The loop's thread publishes answers, the executor's thread takes them back and shows them in diagnostics, both
-under the table's lock: what is published, taken back and shown is always of one answer.
+The loop's thread publishes answers. The executor's thread publishes that they are not valid any more, and
+reports the targets in diagnostics. Both hold the table's lock, so a message never mixes two answers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ IDLE = TrackState.IDLE
 
 @dataclass(frozen=True)
 class PublishedAnswer:
-    """When its image arrived and when it was published, s on the steady clock."""
+    """The last answer for a target.
+
+    ``arrived_s``: when its image arrived; ``published_s``: when it was published; both in s on the steady
+    clock.
+    """
 
     about: About
     track: Track
@@ -31,12 +35,13 @@ class PublishedAnswer:
 
 @dataclass
 class TargetRow:
-    """What the node knows of a target.
+    """One target of the table.
 
-    ``selection``: the number of the last one that was accepted, 0 for none; ``answer``: the last one,
-    None before the first; ``track``: that of the answer, or what has become of the target since, because
-    images stopped; ``logged``: the state that was logged last; ``seconds``: that the answer took;
-    ``taken_back_s``: when the answer was taken back last, None while it holds; ``box``: the last BoundingBox.
+    ``selection``: number of the last accepted selection of this target, 0 before the first. ``answer``: the
+    last answer, None before the first. ``track``: the present state, which differs from that of the answer
+    after images stopped. ``logged``: the state that was logged last. ``seconds``: computing time of the last
+    answer, s. ``taken_back_s``: when the answer was last published with valid = false because answers
+    stopped, s on the steady clock; None if it was not. ``box``: the last published BoundingBox.
     """
 
     selection: int = 0
@@ -49,32 +54,32 @@ class TargetRow:
 
 
 class TargetTable:
-    """The targets of one activation. Thread-safe; `lock` is for several steps that belong together.
+    """The targets of one activation. Thread-safe; hold `lock` during several steps that belong together.
 
-    A target that was cleared stays, IDLE, until the next answer for another one.
+    A cleared target stays in the table as IDLE until another target is answered.
     """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.rows: dict[int, TargetRow] = {}
         self.steered: int | None = 0
-        """The target that is steered by."""
+        """Id of the steered target; None: no target is steered."""
         self.turns = ""
-        """Why not all targets are processed in each image; empty when they are."""
+        """Why not all targets are processed in each image; empty if all are."""
 
     @property
     def answers(self) -> dict[int, PublishedAnswer]:
-        """The last answer for each target; empty before the first."""
+        """The last answer for each target, by target id; empty before the first answer."""
         with self.lock:
             return {one: row.answer for one, row in sorted(self.rows.items()) if row.answer is not None}
 
     def select(self, target_id: int, number: int) -> None:
-        """Note that a selection was accepted."""
+        """Store the number of a target's accepted selection."""
         with self.lock:
             self.rows.setdefault(target_id, TargetRow()).selection = number
 
     def keep(self, target_id: int, answer: PublishedAnswer) -> TargetRow:
-        """Store an answer."""
+        """Store an answer, remove all other targets that are IDLE, and return the target's row."""
         with self.lock:
             for other, row in list(self.rows.items()):
                 is_idle = row.answer is not None and row.answer.track.state is IDLE
@@ -85,7 +90,7 @@ class TargetTable:
             return row
 
     def clear(self, target_id: int, reason: Reason) -> PublishedAnswer | None:
-        """Make the target IDLE; return its IDLE answer, None when nothing was answered yet."""
+        """Make a target IDLE and return its IDLE answer; None if the target never had an answer."""
         with self.lock:
             row = self.rows.get(target_id)
             if row is None or row.answer is None:
@@ -96,7 +101,7 @@ class TargetTable:
             return row.answer
 
     def steer(self, target_id: int) -> None:
-        """Steer by this target from now on, also by answers that are taken back."""
+        """Make this target the steered one, also in the stored answers, which may be published again."""
         with self.lock:
             self.steered = target_id
             for one, row in self.rows.items():
@@ -105,21 +110,26 @@ class TargetTable:
                     row.answer = replace(row.answer, about=about)
 
     def change(self, target_id: int, track: Track) -> str:
-        """Store a target's present state, also without an image. Returns how it differs from what was
-        logged last, for the log; empty when it does not."""
+        """Store a target's present state.
+
+        Returns a line for the log if the state differs from the one logged last, else an empty string.
+        """
         with self.lock:
             row = self.rows.get(target_id)
             if row is None:
-                return ""  # another target was answered since it was cleared
+                return ""  # the target was cleared, and removed when another target was answered
             row.track, before, row.logged = track, row.logged, track.state
             name = self._name(target_id)
         return "" if track.state is before else f"{name}{before.name} -> {_state_of(track)}"
 
-    # For diagnostics
+    # Methods for diagnostics
 
     @property
     def shown(self) -> tuple[str, Track] | None:
-        """State and track of the target that is steered by, or of the first; None before the first answer."""
+        """State and track of the steered target, or of the first target if none is steered.
+
+        None before the first answer.
+        """
         with self.lock:
             tracks = self._tracks
             if not tracks:
@@ -128,7 +138,7 @@ class TargetTable:
             return self._name(target_id) + _state_of(tracks[target_id]), tracks[target_id]
 
     def findings(self) -> list[str]:
-        """Return why some are not followed well, the one that is steered by first."""
+        """Return one line for each LOST target, the steered one first, then `turns` if it is not empty."""
         with self.lock:
             tracks = self._tracks
             ids = sorted(tracks, key=lambda one: (one != self._first, one))
@@ -140,7 +150,7 @@ class TargetTable:
             return [*lost, self.turns] if self.turns else lost
 
     def values(self) -> dict[str, str]:
-        """Return the values of each target, where there are several."""
+        """Return the values of each target by name, for diagnostics; empty if fewer than two exist."""
         with self.lock:
             tracks = self._tracks
             if len(tracks) < 2:
