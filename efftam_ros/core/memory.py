@@ -158,7 +158,7 @@ class MemoryBank:
         self.plan = self.plan_of(self.count)
 
     def plan_of(self, frame: int) -> MemoryPlan:
-        """Return what frame ``frame`` attends to."""
+        """Return the slots that frame ``frame`` attends to."""
         attention, slot = self.rule.attention(self.records, frame), self._slots.__getitem__
         frames, rows = zip(*attention.maps, strict=True) if attention.maps else ((), ())
         return MemoryPlan(tuple(map(slot, frames)), tuple(rows), tuple(map(slot, attention.pointers)))

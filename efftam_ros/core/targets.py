@@ -299,7 +299,7 @@ class TargetSet:
             elif self._targets[target_id].stamp_ns == frame.stamp_ns:
                 refused[target_id] = ReasonCode.SAME_STAMP.reason(stamp_ns=frame.stamp_ns)
         expected = {}
-        if len(self._targets) > 1:  # a single target is nobody's rival
+        if len(self._targets) > 1:  # only needed to compare targets with each other
             expected = {one: tracker.motion_at(frame.stamp_ns) for one, tracker in self._targets.items()}
         windows = self._shares(turn) if len(turn) > 1 else {}
         return _ImageInWork(frame, turn, refusal, refused, windows, expected)

@@ -258,7 +258,7 @@ class TargetTracker:
         kind = self._policy.view(spec.default_view) if config.view == "bundle" else config.view
         return make_crop_policy(kind, spec.image_side, config.window_factor or spec.window_factor)
 
-    # Predict
+    # Methods that predict the target in an image
 
     def predict(self, frame: Frame, camera: CameraAtImage | None = None, windows: int | None = None) -> Look:
         """Predict where the target is in this image, and return the request to the network.
@@ -374,7 +374,7 @@ class TargetTracker:
             if kept.matrix is not None:
                 self._search.recognise_place(kept.matrix, stamp_ns)
 
-    # Look
+    # Methods that run while the network computes
 
     def follow_points(self) -> None:
         """Follow the points on the target into this image. The network may compute at the same time."""
@@ -386,7 +386,7 @@ class TargetTracker:
                 self._points.reset()
             self._found_points = self._points.follow(predicted.frame.image, predicted.expected.box)
 
-    # Decide
+    # Methods that decide where the target is
 
     def decide(self, answers: Answers, others: Others = ALONE) -> Track:
         """Decide which candidate is the target, if any, update all that is known of it, and return its Track.
@@ -490,7 +490,7 @@ class TargetTracker:
         self._answered = Answered(frame, predicted.camera, count=self.memory.count)
         return self._track(frame, None, None, None, ReasonCode.NOT_FINITE.reason())
 
-    # Update
+    # Methods that update what is known of the target
 
     def _update(
         self, predicted: Prediction, candidates: Candidates, choice: Choice, context: FrameContext
@@ -561,7 +561,7 @@ class TargetTracker:
                 self._search.stop()
         self._answered = Answered(frame, camera, remembered, prompted, confirmed, self.memory.count)
 
-    # Afterwards
+    # Methods that run after the answer was published
 
     @property
     def remembered(self) -> Remembered | None:
@@ -599,7 +599,7 @@ class TargetTracker:
         if self._points is not None:
             self._points.reset()
 
-    # Select
+    # Methods that answer a prompt
 
     def select(
         self,
@@ -666,7 +666,7 @@ class TargetTracker:
         box = candidates.box(whole(candidates)).clipped(*size)
         return None if box.is_empty else box
 
-    # Answer
+    # Methods that describe the target to others
 
     def _track(
         self,

@@ -130,7 +130,7 @@ class Prompt:
         if box.clipped(width, height).is_empty:
             raise InputError(f"{name} lies outside the image of {width} x {height} px; draw it inside")
         x, y, x1, y1 = box.x, box.y, box.width, box.height
-        leaves = box.x1 > width + 1.0 or box.y1 > height + 1.0  # by more than a rounding error: 1 px
+        leaves = box.x1 > width + 1.0 or box.y1 > height + 1.0  # 1 px is more than a rounding error
         if is_typed and leaves and 0 <= x < x1 <= width and 0 <= y < y1 <= height:
             raise InputError(
                 f"{name} leaves the image of {width} x {height} px; if these are edges x0, y0, x1, y1, give"

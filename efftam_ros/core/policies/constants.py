@@ -7,7 +7,7 @@ values may be chosen. Results are reported on the other half, the reporting half
 
 from __future__ import annotations
 
-# What is usual for a target
+# Constants that define a target's usual values
 
 USUAL_FRAMES = 60
 """Number of last confirmed frames from which the usual predicted IoU and the usual size are computed."""
@@ -18,7 +18,7 @@ UNLIKELY_SIZE = 6.0
 MAX_AREA_RATIO = 3.0
 """Largest ratio of areas for which a change has no additional weight (`UNLIKELY_SIZE`)."""
 
-# Which candidate of a followed target is accepted and remembered
+# Constants that decide which candidate of a followed target is accepted, and which frame is remembered
 
 SEEN_SHARE, KEPT_SHARE = 0.4, 0.7
 """Least predicted IoU that is needed to be accepted, and to be remembered, as a share of the target's usual
@@ -48,7 +48,7 @@ Hz with lost images the filter's uncertainty is a fifth of a size, but right box
 UNLIKE = 5.0
 """Weight, in the LLR of a followed target, of a likeness below its usual one."""
 
-# The confidence in a claim
+# Constants of the confidence in a claim
 #
 # `training judge fit` fits these numbers to the claims recorded on the choosing half (12,600 claims of 67
 # clips, 6 % of them wrong), and reports how well confidence and truth agree on the reporting half.
@@ -60,7 +60,7 @@ CLAIM_DEFICIT = 9.7
 CLAIM_AREA = 1.1
 """By how much the log-odds fall if the area is e (2.718) times the usual one, or 1/e of it."""
 
-# The end of followed points
+# Constants of the rule about the end of followed points
 #
 # When an object moves in front of the target, or the mask jumps to a neighbour, nearly all points that were
 # followed on the target end within a few images. When the target turns or is blurred, this seldom happens.
@@ -78,7 +78,7 @@ long enough."""
 SURE_PRESENCE = 3.0
 """Presence logit (probability 0.95) above which an unbroken track goes on although its points have ended."""
 
-# Which of the three masks has the drawn scale
+# Constants by which the mask with the drawn scale is chosen
 #
 # On 22 sequences of OTB-100, VOT, UAVDT and others the mean overlap is 0.669 with this rule, 0.667 without
 # it, and 0.662 if larger targets are compared too.
@@ -86,14 +86,15 @@ SURE_PRESENCE = 3.0
 SCALE_FRAMES = 2
 """Number of frames after the selection that are compared. In these the target has hardly changed its size."""
 CLEAR = 0.06
-"""A mask gets a bonus if its fit exceeds that of the mask with the highest predicted IoU by more than
-this."""
+"""The fit is the overlap of a mask's size with the drawn box. A mask gets a bonus if its fit exceeds that of
+the mask with the highest predicted IoU by more than this."""
 WEIGHT = 2.0
-"""Weight of the fit beyond `CLEAR` in the bonus, which is added to the predicted IoU."""
+"""Weight of the part of the fit beyond `CLEAR`. The product is the bonus, which is added to the predicted
+IoU."""
 SAME_IOU = 0.1
 """Two candidates of one view are the same object if their IoU is at least this."""
 
-# The published box of a network without a box head
+# Constants of the published box, for a network without a box head
 
 MAX_PX = 32.0
 """Only targets whose drawn box has a smaller size, px, are compared with that box."""
@@ -109,11 +110,12 @@ SHARE = 0.7
 MOST = 2.0
 """Largest factor on a side of the published box."""
 CONTINUED = 0.03
-"""Another candidate than the followed one is published if its fit is better by more than this."""
+"""Another candidate than the followed one is published if its size fits the prompted mask's better by more
+than this, in IoU."""
 RELATED_FRAMES = 3
 """Number of newest frames from which the relation of the published box to the followed one is computed."""
 
-# The published box of a network with a box head
+# Constants of the published box, for a network with a box head
 
 LEVELS = (-1.0, 0.0, 1.0)
 """Levels of the logits at which the network gives the edges of a mask (`Candidates.levels`)."""
@@ -124,7 +126,7 @@ MAX_WAY = 0.5
 """Limit of the second cue: how far an edge may move towards another level, as a share of the mask's width or
 height. Where the logits hardly change, the place of the other level is arbitrary."""
 
-# Whether what is seen is the returning target
+# Constants that decide whether a detection is the returning target
 
 MIN_PRESENCE = 0.2
 """Least presence, as a probability, of a window in which the search accepts detections."""
@@ -139,7 +141,7 @@ LIKENESS = 8.0
 weight of 6 it is 90 and 3, with 12 it is 88 and 2. With fixed limits of the likeness in place of the lead it
 was 76 and 7."""
 
-# Where a missed target may be
+# Constants of the prior of a missed target's position
 
 GROUND_WEIGHT, IMAGE_WEIGHT, FLAT_WEIGHT = 0.6, 0.2, 0.2
 """Weights of the three distributions of the position: the one that stays with the ground, the one that stays
@@ -153,7 +155,7 @@ FADING_S = 3.0
 """Time constant, s, with which the assumed speed over the ground decreases. At constant speed the prediction
 would leave the scene."""
 
-# Which windows are searched
+# Constants that decide which windows are searched
 
 TILE, TILE_STEP = 1.2, 0.8
 """Side of a tile, in sides of the window that follows the target; in wider tiles a small target would be too
@@ -175,7 +177,7 @@ CPU."""
 RECOGNISED_NS = 150_000_000
 """Time for which a recognised place is used, ns."""
 
-# Candidate tracks of a missed target
+# Constants of the candidate tracks of a missed target
 
 MATCH_IOU, MATCH_SIZES = 0.15, 0.8
 """A detection belongs to a candidate track if its IoU with the track's predicted box exceeds the first

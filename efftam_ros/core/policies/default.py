@@ -209,21 +209,19 @@ class DefaultPolicy(Policy):
 
     1. Presence: if the network reports the target as absent, no candidate is accepted or remembered.
     2. Ranking: the candidates are ranked by a score. This is the predicted IoU, plus a share of the overlap
-    with
-       the predicted box, plus a bonus for the scale that fits the drawn box (`MaskScale`). The first
-       candidate that passes the rules 3 to 5 is accepted. If none passes, nothing is updated or remembered.
+       with the predicted box, plus a bonus for the scale that fits the drawn box (`MaskScale`). The first
+       candidate that passes the rules 3 to 5 is accepted, unless its confidence is below `least_confidence`.
+       If none is accepted, nothing is updated or remembered.
     3. The motion gate: a candidate is refused as another object if it lies outside the motion filter's
        uncertainty, does not overlap the predicted box, and is not where the target was in the previous image.
     4. Clearness: a candidate with a predicted IoU far below the target's usual one is refused. It is an
-    occluder,
-       or the ground where the target was.
+       occluder, or the ground where the target was.
     5. Points: if the points followed on the target have ended, a candidate needs a high presence, or must be
        similar to the target.
     6. Return: a target that is missed is searched for. It is accepted where several detections agree
        (`Reacquisition`).
     7. Memory: a frame is remembered if the target is confirmed and seen clearly. A frame in which the target
-    is
-       suddenly smaller is not remembered: of a target that is being covered, only the last visible corner
+       is suddenly smaller is not remembered: of a target that is being covered, only the last visible corner
        would stay in memory. Nor is a frame in which the target is suddenly larger and less clear: its mask
        may include a neighbour, and both would be followed as the target.
     """
