@@ -105,8 +105,8 @@ class FollowingCrop(WholeImage):
 
     def _extent(self, image_size: tuple[int, int]) -> float:
         # A window wider than the image's shorter side shows little more, and makes the target smaller.
-        # Therefore it is only as wide as a large target needs, and never wider than the image. The 1.5 leaves
-        # a margin around a long thin target.
+        # Therefore it is only as wide as a large target needs, and never wider than the image. A long thin
+        # target needs 1.5 times its longer side, to have a margin.
         most = max(min(image_size), min(self.LARGE_FACTOR * self._size, max(image_size)))
         wanted = max(min(self._factor * self._size, most), 1.5 * self._longest)
         return min(wanted, self.WIDEST * max(image_size))

@@ -137,8 +137,8 @@ class Gallery:
         self.likeness_now = math.nan
         """Likeness of the last look; NaN before the first look, and after a miss."""
         self.deficit_now = math.nan
-        """`deficit` of the likeness of the last look; 0 right after the selection was described, NaN
-        before."""
+        """By how much the likeness of the last look was below the usual one; 0 right after the selection was
+        described, NaN before it was."""
 
     def add_prompt(self, vector: Vector, stamp_ns: int) -> None:
         """Add the look of the selected box.

@@ -39,8 +39,8 @@ the camera's motion. A skier who is seen against the sky stays in the image, not
 two sequences of OTB-100 are followed that were lost before; none of 41 clips of the choosing half changes."""
 STRAY, STRAY_PER_S = 1.25, 1.0
 """Largest distance from the prediction at which a COASTING target may return in one image: the first number,
-in target sizes, plus the second, in sizes per second since the target was seen. The view shows about so
-much."""
+in target sizes, plus the second, in sizes per second since the target was seen. A view
+shows about this much around the target."""
 JUMP_PER_S = 8.0
 """Largest distance from the prediction that a jerk of camera or target is assumed to cause, in target sizes
 per second since the last image; at most `STRAY`. At 30 Hz the target still overlaps its predicted box. At 10
@@ -54,7 +54,7 @@ UNLIKE = 5.0
 # clips, 6 % of them wrong), and reports how well confidence and truth agree on the reporting half.
 
 CLAIM_LOG_ODDS = 4.2
-"""Log-odds that a claim is right if it looks as usual and is as large as usual."""
+"""Log-odds that a claimed box is right if the target looks in it as usual, and is as large as usual."""
 CLAIM_DEFICIT = 9.7
 """By how much the log-odds fall if the likeness is 1 below the usual one."""
 CLAIM_AREA = 1.1
@@ -84,7 +84,8 @@ SURE_PRESENCE = 3.0
 # it, and 0.662 if larger targets are compared too.
 
 SCALE_FRAMES = 2
-"""Number of frames after the selection that are compared. In these the target has hardly changed its size."""
+"""Number of frames after the selection whose masks are compared with the drawn box. In so few frames the
+target hardly changes its size."""
 CLEAR = 0.06
 """The fit is the overlap of a mask's size with the drawn box. A mask gets a bonus if its fit exceeds that of
 the mask with the highest predicted IoU by more than this."""

@@ -168,7 +168,7 @@ class Sweep:
     first, and none again before all others were searched."""
 
     def __init__(self, image_size: tuple[int, int], extent_px: float, side: int) -> None:
-        """Divide the image.
+        """Divide the image into tiles.
 
         Args:
             image_size: Width and height, px.
