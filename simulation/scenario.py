@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import cv2
 import numpy as np
+from efftam_ros.msg import GimbalStatus
 from numpy.typing import NDArray
 
 from efftam_flight.mavlink.dialect import mav
@@ -25,6 +28,10 @@ START_S, ANSWER_S = 60.0, 20.0
 # The pilot's hand follows the moving target for so long before it is selected.
 BY_HAND_S = 2.0
 SELECTIONS = 5
+# With an operator: how long the camera is left alone after steering has ended, s.
+OFF_S = 5.0
+# Longest time between two messages of a gimbal controller that runs, s.
+STATUS_S = 1.0
 # How old the picture is that the operator draws on: the bridge's parameter video_latency.
 VIDEO_LATENCY_S = 0.2
 # From exposure to the topic: about a frame in a real camera.
@@ -33,14 +40,15 @@ JPEG_QUALITY = 95
 
 
 class Scenario:
-    """``folder`` takes the pictures; ``said`` is told of each phase and of the seconds flown in it."""
+    """``folder``: takes the pictures; None: they are not kept. ``said``: called with each phase and the time
+    since it began, s."""
 
     def __init__(
         self,
         flight: RenderedFlight,
         station: Station,
         node: SimulationNode,
-        folder: Path,
+        folder: Path | None,
         fps: float,
         said: Callable[[str, float], None],
         stopped: Callable[[], bool],
@@ -71,6 +79,21 @@ class Scenario:
         self._node.event("ended", time.monotonic())
         self._enable(False)
         self._until("stopping", self._stands, ANSWER_S, "zero rates")
+        # The nodes are ended while autopilot and camera still send: silence at the end would be an error.
+        with suppress(KeyboardInterrupt):
+            self._for("ended", math.inf)
+
+    def run_for_operator(self, seconds: float) -> None:
+        """Fly while somebody else selects and enables. Whenever steering has been off for `OFF_S`, the pilot's
+        hand points the camera at the target."""
+        self._flight.begin()
+        begin_s = time.monotonic()
+        steered_s = -math.inf
+        while (passed_s := time.monotonic() - begin_s) < seconds:
+            if self._is_steered():
+                steered_s = time.monotonic()
+            self._by_hand = time.monotonic() - steered_s > OFF_S
+            self._step("flying", passed_s)
 
     def _select(self) -> None:
         """Draw the target's box at the station; again when it is refused, as an operator does."""
@@ -112,6 +135,13 @@ class Scenario:
     def _stands(self) -> bool:
         status = self._node.status
         return status is not None and not (status.pitch_rate or status.yaw_rate)
+
+    def _is_steered(self) -> bool:
+        """Whether the gimbal controller reports that steering is enabled."""
+        status = self._node.status
+        if status is None or time.monotonic() - status.time_s > STATUS_S:
+            return False
+        return status.phase not in (GimbalStatus.OFF, GimbalStatus.CONTROL_LOST)
 
     def _enable(self, yes: bool) -> None:
         answer = self._node.enable(yes)
@@ -175,6 +205,7 @@ class Scenario:
         )
         self._shown.append(sample)
         self._node.write(sample)
-        name = str(self._folder / f"{self._index:06d}.jpg")
-        cv2.imwrite(name, shot.image, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])
+        if self._folder is not None:
+            name = str(self._folder / f"{self._index:06d}.jpg")
+            cv2.imwrite(name, shot.image, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])
         self._index += 1
