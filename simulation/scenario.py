@@ -84,8 +84,10 @@ class Scenario:
             self._for("ended", math.inf)
 
     def run_for_operator(self, seconds: float) -> None:
-        """Fly while somebody else selects and enables. Whenever steering has been off for `OFF_S`, the pilot's
-        hand points the camera at the target."""
+        """Fly for so many seconds while somebody else selects and enables.
+
+        The pilot's hand points the camera at the target whenever steering has been off for `OFF_S`.
+        """
         self._flight.begin()
         begin_s = time.monotonic()
         steered_s = -math.inf

@@ -89,13 +89,12 @@ def add_backend_argument(group: argparse._ActionsContainer, names: Sequence[str]
 
 def add_precision_argument(group: argparse._ActionsContainer) -> None:
     """Add --precision, of `PRECISIONS`; which of them a back end offers is checked when it is opened."""
-    offered = "; ".join(f"{row.name}: {', '.join(row.precisions)}" for row in TABLE if row.precisions)
+    offered = "; ".join(f"{row.name}: {', '.join((row.auto, *row.variants[1:]))}" for row in TABLE)
     group.add_argument(
         "--precision",
         choices=PRECISIONS,
         default="auto",
-        help="auto (default): the fastest that agrees with the CPU; fp32: to compare, or where results look"
-        f" wrong; fp16, int8: to force one ({offered})",
+        help=f"auto (default): the first one of the back end ({offered}); fp32: to compare",
     )
 
 
