@@ -42,7 +42,7 @@ def test_the_gimbal_follows_and_video_plot_and_summary_are_left(tmp_path):
     done = run("--seconds", "8", "--autopilot", "ardupilot", "--out", str(tmp_path), *SMALL)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[:2] == ["figure", "measured"]
-    assert "target off axis" in done.stdout
+    assert "angle from the image's middle" in done.stdout
     assert sorted(p.name for p in tmp_path.iterdir()) == ["flight.mp4", "logs", "summary.json", "tracks.png"]
     report = json.loads((tmp_path / "summary.json").read_text())
     assert report["asked"]["autopilot"] == "ardupilot"
