@@ -369,6 +369,25 @@ def test_the_page_on_position_names_every_field():
     assert sorted(named) == sorted(fields)
 
 
+@pytest.mark.parametrize(
+    "block",
+    [
+        pytest.param(block, id=f"{page} {n}")
+        for page, text in PAGES.items()
+        for n, block in enumerate(blocks(text, "yaml"), 1)
+        if "ros__parameters" in block
+    ],
+)
+def test_parameters_in_files_that_are_shown_exist(block):
+    yaml = pytest.importorskip("yaml")
+    known: dict[str, set[str]] = {}
+    for file in ("flight", "tracker"):
+        shipped = yaml.safe_load((ROOT / "config" / f"{file}.yaml").read_text(encoding="utf-8"))
+        known |= {node: set(text["ros__parameters"]) for node, text in shipped.items()}
+    for node, text in yaml.safe_load(block).items():
+        assert set(text["ros__parameters"]) <= known[node]
+
+
 def test_every_picture_is_shown_and_small():
     shown = {
         ((ROOT / page).parent / target).resolve()
