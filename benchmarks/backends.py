@@ -1,4 +1,4 @@
-"""Back ends in every precision, and PyTorch baselines, under one set of names."""
+"""Opens a back end in one of its precisions, or a PyTorch baseline, by a name such as "tensorrt:fp16"."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BASELINES = {
     "torch-cuda-bf16": ("cuda", "bf16"),
     "torch-cuda-compiled": ("cuda", "compiled"),
 }
-"""Device and mode (`modes.MODES`) of each baseline."""
+"""Device and mode (one of `benchmarks.pytorch.modes.MODES`) of each PyTorch baseline."""
 MEASURABLE = (
     *(
         row.name if precision == "auto" else f"{row.name}:{precision}"
@@ -28,7 +28,9 @@ MEASURABLE = (
 
 
 def open_baseline(bundle: Path | None, name: str, threads: int = 0) -> Pipeline:
-    """Open the PyTorch pipeline of a bundle's network, ``name`` being one of `BASELINES`.
+    """Open the PyTorch pipeline of a bundle's network.
+
+    ``bundle``: None: the shipped one. ``name``: one of `BASELINES`. ``threads``: CPU threads, 0: the default.
 
     Raises:
         InputError: Invalid bundle.
@@ -48,8 +50,11 @@ def open_baseline(bundle: Path | None, name: str, threads: int = 0) -> Pipeline:
 
 
 def open_measurable(bundle: Path | None, name: str, threads: int = 0, zero_copy: bool = False) -> Pipeline:
-    """Open a back end, "name" or "name:precision", or a baseline. Raises as `open_pipeline` and
-    `open_baseline` do."""
+    """Open one of `MEASURABLE`: a back end, as "name" or "name:precision", or a PyTorch baseline.
+
+    ``bundle``: None: the shipped one. ``threads``: CPU threads, 0: the default. ``zero_copy``: a GPU reads
+    images from host memory. Raises the errors of `open_pipeline` and `open_baseline`.
+    """
     if name in BASELINES:
         return open_baseline(bundle, name, threads)
     backend, _, precision = name.partition(":")

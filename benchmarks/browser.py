@@ -1,4 +1,4 @@
-"""A real Chromium on the page: how it is started, and how a person's hands are imitated."""
+"""Starts a real Chromium for the operator's page, and imitates the input of a person at the page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ FLAGS = [
 
 @contextmanager
 def chromium() -> Iterator[Any]:
-    """The system's Chromium, headless, with a new profile. Skips the test where there is none."""
+    """Run the system's Chromium, headless and with a new profile, inside a ``with`` block.
+
+    Skips the calling test if Chromium or playwright is not installed.
+    """
     playwright = pytest.importorskip(
         "playwright.sync_api", reason="pip install playwright (the driver alone)"
     )
@@ -37,7 +40,10 @@ def chromium() -> Iterator[Any]:
 
 
 class Hands:
-    """A person at one page. Places are image px of the picture shown, as ``feed.size`` has it."""
+    """Imitates a person at one page, by mouse, fingers and keys.
+
+    Places are in px of the camera's image, whose size ``image`` is (width, height).
+    """
 
     def __init__(self, page: Any, image: tuple[int, int] = (640, 360), canvas: str = "#view") -> None:
         self.page, self.image, self.canvas = page, image, canvas
@@ -49,13 +55,14 @@ class Hands:
         self.page.wait_for_selector(f"{self.canvas}[data-stamp]:not([data-stamp=''])")
 
     def at(self, x: float, y: float) -> tuple[float, float]:
-        """The page's coordinates of an image px, as the picture lies now."""
+        """Return the page's coordinates, CSS px, of a place in the image, as the picture is shown now."""
         box = self.page.locator(self.canvas).bounding_box()
         left, top, scale = map(float, self.page.get_attribute(self.canvas, "data-place").split())
         return box["x"] + left + x * scale, box["y"] + top + y * scale
 
     @property
     def scale(self) -> float:
+        """CSS px of the page per image px."""
         return (self.at(100, 0)[0] - self.at(0, 0)[0]) / 100
 
     def drag(self, x0: float, y0: float, x1: float, y1: float) -> None:
@@ -67,7 +74,7 @@ class Hands:
         mouse.up()
 
     def touch(self, kind: str, *points: tuple[float, float]) -> None:
-        """``touchStart``, ``touchMove`` or ``touchEnd`` with fingers at these image px."""
+        """Send a touch event with fingers at these image px; ``kind``: touchStart, touchMove or touchEnd."""
         if self._touch is None:
             self._touch = self.page.context.new_cdp_session(self.page)
         self._is_touching = kind != "touchEnd"
@@ -78,7 +85,7 @@ class Hands:
         )
 
     def lift(self) -> None:
-        """Let go of all that is pressed."""
+        """Release the mouse button and all fingers."""
         self.page.mouse.up()
         if self._is_touching:
             self.touch("touchEnd")
@@ -101,7 +108,7 @@ class Hands:
         self.page.wait_for_selector(f"{self.canvas}[data-mode={mode}]")
 
     def tool(self, name: str) -> None:
-        """Press a button of the drawer."""
+        """Press the button with the id ``name`` in the drawer "More"; the drawer is closed afterwards."""
         if not self.page.is_visible("#drawer"):
             self.page.click("#more")
         self.page.click(f"#{name}")
@@ -112,14 +119,14 @@ class Hands:
         self.page.locator(selector).filter(has_text=text).first.wait_for(state="attached")
 
     def see_newer(self, stamp_ns: int) -> None:
-        """Wait for a picture after this one."""
+        """Wait until the page shows a picture that is newer than the one of this stamp."""
         self.page.wait_for_function(
             "([selector, stamp]) => BigInt(document.querySelector(selector).dataset.stamp) > BigInt(stamp)",
             arg=[self.canvas, str(stamp_ns)],
         )
 
     def pixels(self, *places: tuple[float, float]) -> list[tuple[int, int, int]]:
-        """The colours that are painted at image px."""
+        """Return the colours (red, green, blue) of the canvas at places in the image."""
         colours = self.page.evaluate(
             """([selector, points]) => {
                 const canvas = document.querySelector(selector), context = canvas.getContext("2d");

@@ -1,12 +1,17 @@
-"""Frame times of back ends, PyTorch baselines, policies and peers, in turns on the same images.
+"""Frame times of back ends, PyTorch baselines, policies and peers, measured in turns on the same images.
 
-The policy is efficienttam unless --policy names others: it stores every frame, so that every frame runs all
-four modules. whole: from decoded image to box, in back-to-back frames; on a GPU each frame includes the
-memory encoder of the one before, whose time that column shows. glue ratio: whole frame over its four modules.
-relative: whole frame over that of the first contender. x NAME: times faster than the PyTorch baseline NAME.
-start-up: from opening to the first result. resident MB: growth of the process by opening and warming up; the
-first one of a library includes loading it. device MB: as reported by the pipeline. how: whether modules are
-launched as CUDA graphs.
+The default policy is efficienttam: it stores every frame, so that every frame runs all four modules of the
+network. The columns are:
+whole: time from decoded image to box, in back-to-back frames. On a GPU a frame includes the memory encoder
+of the frame before, and the column memory_encoder shows the time of that one.
+glue ratio: time of the whole frame divided by the sum of its four modules.
+relative: time of the whole frame divided by that of the first contender.
+x NAME: how many times faster than the PyTorch baseline NAME.
+start-up: time from opening to the first result.
+resident MB: growth of the process by opening and warming up. The first contender that uses a library includes
+the loading of the library.
+device MB: memory on the GPU, as reported by the pipeline.
+how: whether modules are launched as CUDA graphs.
 """
 
 from __future__ import annotations
@@ -36,9 +41,9 @@ from efftam_workshop.bench.frames import WARM_UP, drawn_frames
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     who = parser.add_argument_group("contenders (every combination)")
-    text = "repeatable (default: the shipped one)"
+    text = "network bundle; may be repeated (default: the shipped one)"
     who.add_argument("--bundle", action="append", type=Path, metavar="DIR", help=text)
-    names = f"of {', '.join(MEASURABLE)}"
+    names = f"some of {', '.join(MEASURABLE)}"
     who.add_argument(
         "--backend", type=list_of(MEASURABLE), default=[DEFAULT_BACKEND], metavar="A,B", help=names
     )
@@ -47,13 +52,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_threads_argument(who)
     text = "GPU back ends read images from host memory (default: copy them)"
     who.add_argument("--zero-copy", action="store_true", help=text)
-    text = f"of {', '.join(POLICIES)} (default efficienttam)"
+    text = f"some of {', '.join(POLICIES)} (default efficienttam)"
     who.add_argument("--policy", type=list_of(POLICIES), default=["efficienttam"], metavar="A,B", help=text)
-    who.add_argument("--view", choices=VIEWS, default="bundle", help="default: the bundle's")
+    who.add_argument("--view", choices=VIEWS, default="bundle", help="default: that of the bundle")
     add_peer_arguments(who)
-    parser.add_argument("--frames", type=int, default=100, metavar="N", help="counted ones of each (100)")
-    parser.add_argument("--image", type=image_size, default=(1280, 720), metavar="WxH", help="1280x720")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="all figures; - for stdout, no tables")
+    parser.add_argument(
+        "--frames", type=int, default=100, metavar="N", help="counted frames of each contender (100)"
+    )
+    parser.add_argument(
+        "--image", type=image_size, default=(1280, 720), metavar="WxH", help="size of images (1280x720)"
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write all figures; - for stdout, without tables"
+    )
     add_quiet_argument(parser)
 
 
@@ -61,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     if args.frames < 1:
         raise InputError(f"--frames is {args.frames}; it must be at least 1")
     check_outputs([Output("--json", args.json)])
-    # Before any contender is opened, so that the memory of the frames is not attributed to one.
+    # The frames are made before any contender is opened: their memory must not count as a contender's.
     frames = drawn_frames(args.image)
     first = next(frames)
     contenders, left_out = open_contenders(
@@ -82,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
             "zero_copy": args.zero_copy,
             "image": list(args.image),
             "left_out": [one._asdict() for one in left_out],
-            "frames": [one.record(contenders) for one in contenders],  # while their pipelines are open
+            "frames": [one.record(contenders) for one in contenders],  # read while pipelines are open
         }
     finally:
         for contender in contenders:
@@ -103,7 +114,10 @@ def _peer(name: str, models: Path | None, threads: int) -> Contender:
 
 
 def print_frames(runs: Sequence[Mapping[str, Any]]) -> None:
-    """Print the times of each contender, then its start-up time and memory; ``runs``: `Contender.record`."""
+    """Print a table of times, then one of start-up times and memory.
+
+    ``runs``: results of `Contender.record`.
+    """
     names = list(dict.fromkeys(name for one in runs for name in one["stages_ms"]))
     baselines = [name for name in BASELINES if any(one["backend"] == name for one in runs)]
     rows: list[list[Cell]] = [
@@ -138,7 +152,10 @@ def print_frames(runs: Sequence[Mapping[str, Any]]) -> None:
 
 
 def launch_summary(launch: Mapping[str, str]) -> str | None:
-    """Launch mode of the modules: "cuda graph" or "3 cuda graph, 1 plain launches"."""
+    """Return how the modules are launched, such as "cuda graph" or "3 cuda graph, 1 plain launches".
+
+    ``launch``: description for each module. None if there are no modules.
+    """
     kinds = Counter(how.partition(":")[0] for how in launch.values())
     if len(kinds) < 2:
         return next(iter(kinds), None)

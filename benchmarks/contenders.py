@@ -1,4 +1,4 @@
-"""What `compare` measures: bundles on back ends with policies, and peers."""
+"""The contenders of `compare`: this package's tracker with bundle, back end and policy, and peer trackers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from efftam_ros.runtime.opening import open_targets
 from efftam_workshop.bench.frames import resident_mb
 
 PEER = "peer"
-"""What stands in the place of a peer's back end."""
+"""Stands in place of a back end's name in the record of a peer tracker."""
 MODULES = ("image_encoder", "memory_attention", "mask_decoder", "memory_encoder")
 First = tuple[Frame, Prompt | None]
 
@@ -33,14 +33,16 @@ def no_facts() -> dict[str, Any]:
 
 @dataclass
 class Contender:
-    """Something that follows the target, and its measurements.
+    """A tracker that is measured, and its measurements.
 
-    ``step``: processes a frame and returns the durations of its stages, s; ``facts``, after the last frame:
-    ``maps`` and ``pointers`` attended to, ``device_mb`` (None: none, or not reported) and ``launch``, how
-    each module's work is launched on the device. ``start_up_s``: from opening to the first result;
-    ``resident_mb``: growth of resident memory by opening and using it; ``whole``, ``stages``: durations, s,
-    of each counted frame and stage; ``ratios``: whole frame over the sum of its four modules, for frames that
-    ran all four.
+    ``step``: processes a frame and returns the durations of its stages, s.
+    ``facts``: returns, after the last frame: ``maps`` and ``pointers``, the numbers of memory maps and of
+    pointers to which the last frame attended; ``device_mb`` (None: no device, or not reported); ``launch``,
+    how each module is launched.
+    ``start_up_s``: time from opening to the first result.
+    ``resident_mb``: growth of the process's resident memory by opening and using this tracker.
+    ``whole``, ``stages``: durations of each counted frame, and of each stage in it, s.
+    ``ratios``: time of the whole frame divided by the sum of its four modules, for frames that ran all four.
     """
 
     name: str
@@ -67,9 +69,12 @@ class Contender:
         return 1e3 * float(np.median(self.whole))
 
     def record(self, all_of_them: Sequence[Contender]) -> dict[str, Any]:
-        """The figures written by --json. ``relative``: to the first contender of the run;
-        ``incomplete_frames``: those that did not run all four modules, 0 for a peer; ``times_faster_than``:
-        each of `BASELINES` that ran the same bundle."""
+        """Return the figures of this contender for --json.
+
+        ``all_of_them``: all contenders of the run. In the result, ``relative`` compares with the first of
+        them; ``incomplete_frames`` counts frames that did not run all four modules (0 for a peer);
+        ``times_faster_than`` compares with each of `BASELINES` that ran the same bundle.
+        """
         return {
             "name": self.name,
             "bundle": self.bundle,
@@ -93,12 +98,14 @@ class Contender:
 
 
 class InstrumentedPipeline:
-    """A pipeline that times the stages of every frame, and counts the memory each attends to; all other calls
-    are passed on."""
+    """Wraps a pipeline, makes it time the stages of every frame, and counts the maps and pointers used.
+
+    All other calls go to the wrapped pipeline.
+    """
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
-        if hasattr(pipeline, "stage_interval"):  # of a device, where times cost time
+        if hasattr(pipeline, "stage_interval"):  # a GPU, where stages are not timed in every frame by default
             pipeline.stage_interval = 1
         self._attended = 0, 0
 
@@ -120,7 +127,7 @@ class InstrumentedPipeline:
 
 
 def ours(pipeline: Pipeline, backend: str, config: TrackerConfig) -> Contender:
-    """A bundle on a back end, with its tracker."""
+    """Return this package's tracker on an opened pipeline as a contender."""
     watched, bundle = InstrumentedPipeline(pipeline), pipeline.spec.name
     targets = open_targets(cast(Pipeline, watched), config)
 
@@ -132,7 +139,7 @@ def ours(pipeline: Pipeline, backend: str, config: TrackerConfig) -> Contender:
 
 
 def theirs(peer: Peer) -> Contender:
-    """A peer tracker. Its stages are not known; images are bgr8 and the prompt is a box."""
+    """Return a peer tracker as a contender. It reports no stages. Images must be bgr8, the prompt a box."""
 
     def step(frame: Frame, prompt: Prompt | None) -> Mapping[str, float]:
         bgr = frame.image.rows.reshape(frame.image.height, frame.image.width, 3)
@@ -146,7 +153,7 @@ def theirs(peer: Peer) -> Contender:
 
 
 def opened(make: Callable[[], Contender], first: First) -> Contender:
-    """A contender that has run the first frame, with its time and memory until then."""
+    """Call ``make``, run the first frame, and return the contender with its start-up time and memory."""
     before_mb, start = resident_mb(), time.perf_counter()
     contender = make()
     try:
@@ -182,11 +189,13 @@ def open_contenders(
     skip_unavailable: bool = False,
     zero_copy: bool = False,
 ) -> tuple[list[Contender], list[LeftOut]]:
-    """Open every bundle (None: the shipped one) on every back end with every configuration, and run the first
-    frame; returns also those that can't run here.
+    """Open every bundle (None: the shipped one) on every back end with every configuration.
 
-    Raises InputError as `open_measurable`, and BackendError, which names all back ends that can't run; with
-    ``skip_unavailable`` only when none can.
+    Each contender runs the frame ``first``. Returns the contenders, and the back ends that can't run here.
+
+    Raises:
+        InputError: From `open_measurable`.
+        BackendError: Some back ends can't run; with ``skip_unavailable``: none can. It names all of them.
     """
     contenders: list[Contender] = []
     left_out: list[LeftOut] = []

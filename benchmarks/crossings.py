@@ -1,12 +1,13 @@
-"""Id switches of two targets that cross: each followed by itself, and both together.
+"""Counts id switches of two targets that cross, followed one by one and both together.
 
-Sequences with masks of one kind (--cast) are crossed with each other and with themselves: the object of the
-second is cut out and drawn into the first at the size of its object, passing through it by the middle of the
-clip, in front of it or behind.
+Crossings are made from sequences with masks (--cast) of one kind of object. The object of one sequence is cut
+out and drawn into another sequence, or into its own. It has the size of the object there, and passes through
+it at the middle of the clip, in front of it or behind it.
 
-drawn: objects of two sequences. twin: one object and its mirrored copy, 7 images late.
-switched: crossings with an id switch (an object's measured box is another target's than before) or with a
-target that ended on the other one's object; each repeat counts.
+drawn: the objects are of two sequences. twin: the second object is a mirrored copy of the first, 7 images
+late.
+switched: runs with an id switch (the measured box of another target than before lies on an object), or with
+a target that ended on the other object. Every repeat of a crossing is a run.
 """
 
 from __future__ import annotations
@@ -45,19 +46,20 @@ from efftam_workshop.eval.sequences import Sequence, find_sequences, mask_box
 
 MAX_FRAMES = 60
 SMOOTHED = 15  # images over which the first object's place and size are averaged
-APART = 1.3  # distance of the centres in the first and last image, in half the sum of the sizes
-LAG = 7  # images between an object and its copy
-MIN_SHOWN = 0.1  # of an object's pixels, from which it has a true box
-EDGE_BLUR = 0.7  # px; hard edges would tell a drawn object from the image
-ANGLES = (0, 180, 15, 195, -15, 165, 30, 210, -30, 150)  # of the drawn object's path, degrees; best first
-ENOUGH_SHOWN = 0.9  # of it, at both ends of its way
+APART = 1.3  # distance of the objects' centres in the first and last image, in sizes of the first object
+LAG = 7  # by how many images a twin is later than its original
+MIN_SHOWN = 0.1  # an object has a true box if at least this share of its pixels is visible
+EDGE_BLUR = 0.7  # px; with hard edges a drawn object would not look like a part of the image
+# Directions of the drawn object's path, degrees, in order of preference.
+ANGLES = (0, 180, 15, 195, -15, 165, 30, 210, -30, 150)
+ENOUGH_SHOWN = 0.9  # share of the drawn object that must be inside the image at both ends of its path
 
 Pixels = NDArray[np.uint8]
 Mask = NDArray[np.bool_]
 
 
 class Crossing(NamedTuple):
-    """Two sequences of one video. ``kind``: drawn or twin."""
+    """Two objects that cross in one video. ``group``: a sequence for each; ``kind``: "drawn" or "twin"."""
 
     kind: str
     group: Group
@@ -75,13 +77,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=folders,
         required=True,
         metavar="A,B",
-        help="sequences with masks of one kind of object, repeatable",
+        help="sequences, with masks, of one kind of object; may be repeated",
     )
     scenes.add_argument("--half", choices=("even", "odd"), help="only every second crossing")
-    scenes.add_argument("--repeats", type=int, default=5, metavar="N", help="jittered runs of each (5)")
+    scenes.add_argument(
+        "--repeats", type=int, default=5, metavar="N", help="jittered runs of each crossing (5)"
+    )
     add_backend_arguments(parser)
     add_settings_argument(parser)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="counts of every crossing")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the counts of every crossing")
     add_quiet_argument(parser)
 
 
@@ -117,12 +121,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 Counts = dict[str, dict[str, list[Identities]]]
-"""By way of following, then by crossing: one of each repeat."""
+"""Results by the way of following ("one by one", "together"), then by crossing: one for each repeat."""
 CELLS = ("switches", "on the other")
 
 
 def measured(args: argparse.Namespace, crossings: list[Crossing], config: TrackerConfig) -> Counts:
-    """Follow the targets of every crossing one by one, then both at once."""
+    """Follow the targets of every crossing one by one, then both at once; returns the id switches."""
     counts: Counts = {"one by one": defaultdict(list), "together": defaultdict(list)}
     total = sum(4 * len(one.group[0]) for one in crossings) * args.repeats
     opened = open_pipeline(pipeline_config(args, max_targets=2))
@@ -145,7 +149,11 @@ def _cells(runs: list[Identities]) -> list[int]:
 
 
 def _summary(crossings: list[Crossing], counts: Counts, repeats: int) -> dict[str, list[Cell]]:
-    """By kind, and of all: how many runs there were, and those with a switch by each way of following."""
+    """Count the switched runs.
+
+    Returns a row for each kind and for "all": the number of runs, then the number of switched runs for each
+    way of following.
+    """
     rows: dict[str, list[Cell]] = {}
     for kind in [*dict.fromkeys(one.kind for one in crossings), "all"]:
         names = [one.group[0].video for one in crossings if kind in (one.kind, "all")]
@@ -165,7 +173,10 @@ def _only(folder: Path) -> Sequence:
 
 
 def plan(cast: list[Sequence]) -> list[tuple[Sequence, Sequence, bool]]:
-    """Each sequence, each object to draw into it, and whether it passes in front: half of them do."""
+    """Return all crossings as (sequence, sequence of the drawn object, whether that passes in front).
+
+    About half of the drawn objects pass in front.
+    """
     return [
         (base, other, row < column or (row == column and row % 2 == 0))
         for row, base in enumerate(cast)
@@ -174,14 +185,14 @@ def plan(cast: list[Sequence]) -> list[tuple[Sequence, Sequence, bool]]:
 
 
 class Cutout(NamedTuple):
-    """An object in one image. ``bgr``, ``alpha`` 0..1: cut to its box."""
+    """An object cut out of one image: pixels ``bgr`` [H, W, 3] of its box, and opacity ``alpha`` [H, W]."""
 
     bgr: Pixels
     alpha: NDArray[np.float32]
 
 
 def cutouts(sequence: Sequence) -> list[Cutout]:
-    """The object in its first `MAX_FRAMES` images, without those that do not show it."""
+    """Cut the object out of the first `MAX_FRAMES` images; images that do not show it are left out."""
     mask, found = _mask_of(sequence), []
     for frame in islice(sequence.frames(), MAX_FRAMES):
         solid = mask(frame.index)
@@ -194,11 +205,11 @@ def cutouts(sequence: Sequence) -> list[Cutout]:
 
 
 class Passer:
-    """The object of ``other`` on its way through that of ``base``."""
+    """Draws the object of ``other`` into the images of ``base``, on a path through the object of ``base``."""
 
     def __init__(self, base: Sequence, other: Sequence, is_in_front: bool) -> None:
         self._base, self._is_in_front = base, is_in_front
-        self._lag, self._step = (LAG, -1) if base is other else (0, 1)  # of a twin, which is mirrored
+        self._lag, self._step = (LAG, -1) if base is other else (0, 1)  # a twin is late, and mirrored (-1)
         self._parts = cutouts(other)
         shapes = np.array([[0, 0, *one.alpha.shape[::-1]] for one in self._parts], np.float64)
         self._sizes = np.hypot(*_smoothed(shapes)[1].T)
@@ -206,7 +217,7 @@ class Passer:
         width, height = next(base.frames()).size
 
         def shown(angle: int) -> float:
-            """Least share of the passing object that is in the image at both ends of its way, about."""
+            """Estimate the share of the passing object that is in the image, at the worse end of its path."""
             ends = [0, len(self._places) - 1]
             centres, sides = np.array([self._centre(index, angle) for index in ends]), self._sides[ends]
             low, high = np.maximum(centres - sides / 2, 0.0), np.minimum(centres + sides / 2, [width, height])
@@ -215,7 +226,7 @@ class Passer:
         self._angle = next((one for one in ANGLES if shown(one) > ENOUGH_SHOWN), max(ANGLES, key=shown))
 
     def frames(self) -> Iterator[tuple[VideoFrame, list[Mask], list[Mask]]]:
-        """The images, what is seen of both objects, and the whole of each."""
+        """Yield each image, a visible mask [H, W] of each object, and a mask of each whole object."""
         mask = _mask_of(self._base)
         for frame in islice(self._base.frames(), MAX_FRAMES):
             bgr, alpha = self._drawn(frame.index, self._angle, frame.size)
@@ -228,15 +239,15 @@ class Passer:
             yield replace(frame, bgr=image), [own & ~passing, passing], [own, whole]
 
     def _centre(self, index: int, angle: int) -> NDArray[np.float64]:
-        """Of the passing object in an image, [2]."""
+        """Return the centre (x, y) of the passing object in image ``index``, px."""
         along = np.array([math.cos(math.radians(angle)), math.sin(math.radians(angle))])
         way = 2.0 * index / (len(self._places) - 1) - 1.0
         reach = APART * float(self._sides[index] @ np.abs(along))
         return np.asarray(self._places[index] + way * reach * along)
 
     def _drawn(self, index: int, angle: int, size: tuple[int, int]) -> tuple[Pixels, NDArray[np.float32]]:
-        """The passing object alone, [H, W, 3], and its coverage [H, W]."""
-        last = max(1, len(self._parts) - 1)  # from there the clip goes backwards
+        """Return an image with the passing object alone, uint8 [H, W, 3], and its opacity [H, W], 0..1."""
+        last = max(1, len(self._parts) - 1)  # after this part the parts are used in reverse order
         source = min(last - abs(last - (index + self._lag) % (2 * last)), len(self._parts) - 1)
         bgr, alpha = self._parts[source]
         x, y = self._centre(index, angle)
@@ -250,7 +261,10 @@ class Passer:
 
 
 def crossing_of(base: Sequence, other: Sequence, is_in_front: bool) -> Crossing:
-    """The object of ``other`` drawn into ``base``. Raises InputError when one has no masks."""
+    """Return the crossing with the object of ``other`` drawn into ``base``.
+
+    Raises InputError if a sequence has no masks.
+    """
     passer = Passer(base, other, is_in_front)
     boxes = np.full((2, min(MAX_FRAMES, len(base)), 4), np.nan)
     for frame, seen, whole in passer.frames():
@@ -270,7 +284,10 @@ def _mask_of(sequence: Sequence) -> Callable[[int], Mask]:
 
 
 def _smoothed(boxes: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Centres and sides [N, 2] of boxes [N, 4], averaged over time; where there is none, those of before."""
+    """Return centres and sides, [N, 2] each, of boxes [N, 4], averaged over time.
+
+    A missing box (NaN) is replaced by the one before.
+    """
     known = boxes.copy()
     for index in range(1, len(known)):
         if not np.isfinite(known[index]).all():

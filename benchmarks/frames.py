@@ -1,8 +1,8 @@
 """Measures frame times of several contenders in alternating turns.
 
-A GPU back end returns from a frame before its memory encoder has run, and the next frame waits for it.
-Therefore each turn runs several frames back to back and does not count the first, which includes work of the
-previous contender.
+A GPU back end returns from a frame before its memory encoder has run, and the next frame waits for it. So
+each turn runs several frames back to back. The first of them is not counted, because the GPU may still work
+for the previous contender.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from benchmarks.contenders import Contender
 from efftam_ros.tools.common.terminal import progress_bar
 from efftam_workshop.bench.frames import WARM_UP, Frames, resident_mb
 
-# Counted frames per turn: several back to back, but few enough that all contenders see the same machine
-# state.
+# Counted frames per turn. Turns are short, so that all contenders are measured in the same state of the
+# machine.
 TURN = 5
 
 
 def measure_frames(
     contenders: Sequence[Contender], frames: Frames, count: int, *, quiet: bool = False
 ) -> None:
-    """Warm up each contender, then measure ``count`` frames of each in turns of `TURN`, in rotating order.
+    """Warm up each contender, then measure ``count`` frames of each, in turns of `TURN` frames.
 
-    All contenders get the same frames.
+    The first contender of a turn rotates. All contenders receive the same frames. The results are added to
+    the contenders.
     """
     with progress_bar((count + WARM_UP) * len(contenders), "compare", quiet=quiet) as bar:
         warm_up = list(itertools.islice(frames, WARM_UP))

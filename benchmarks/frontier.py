@@ -1,11 +1,14 @@
-"""Recall over false claims as the dial turns: each tracker claims a box only from a value of its score on.
+"""Recall and false claims of trackers, for many limits ("dials") on the score.
 
-Recall: share of the images with the target in view in which the claimed box is right (overlap of at least
-0.5, of at least 0.3 below 16 px). False claims: share of all images in which a box is claimed that misses the
-target (overlap below 0.1), or the target is absent. The first image is the selection. Score of ours: the
-presence of a measured box; of peers: the highest score of their map.
+A tracker claims a box in an image only if its score is at least the limit. Recall: share of the images with
+the target in view in which the claimed box is right (overlap at least 0.5; at least 0.3 for a target below
+16 px). False claims: share of all images with a claimed box that misses the target (overlap below 0.1), or
+with a claimed box while the target is absent. The first image is the selection and is not counted.
 
-Results of a run are kept in --cache, so that the same command goes on where it was interrupted.
+The score of this package's tracker is the presence of a measured box; that of a peer is the highest score of
+its map.
+
+Results of runs are stored in --cache, so that the same command continues after an interruption.
 """
 
 from __future__ import annotations
@@ -32,14 +35,17 @@ from efftam_workshop.eval.sequences import find_sequences
 
 RIGHT_IOU, SMALL_RIGHT_IOU, SMALL_PX, WRONG_IOU = 0.5, 0.3, 16.0, 0.1
 PEERS = ("fear_xs", "nanotrack_v3")
-SCORES = 12  # points of a curve
+SCORES = 12  # number of points of a curve
 COLOURS = {"ours": "#0b6", "fear_xs": "#c40", "nanotrack_v3": "#06c"}
 WIDTH, HEIGHT, MARGIN = 520, 360, 56
 
 
 class Claim(NamedTuple):
-    """Of one image. ``score``: the peer's, 1 for ours where something is claimed, 0 where nothing is;
-    ``overlap`` with the target, whose size is ``size`` px, 0 where it is absent."""
+    """A tracker's answer for one image.
+
+    ``score``: the tracker's score of its box; 0 without a box. ``overlap``: IoU of the box with the target.
+    ``size``: size of the target, px; 0 if it is absent.
+    """
 
     score: float
     overlap: float
@@ -47,6 +53,8 @@ class Claim(NamedTuple):
 
 
 class Point(NamedTuple):
+    """A point of a curve: shares of false claims and of right claims at the limit ``dial`` on the score."""
+
     false: float
     recall: float
     dial: float
@@ -56,7 +64,10 @@ Follow = Callable[[Footage], Iterator[tuple[Box | None, float]]]
 
 
 def ours(pipeline: Pipeline) -> Follow:
-    """The package's tracker; what it does not measure is not claimed."""
+    """Return a function that follows a sequence by this package's tracker.
+
+    It yields (box, score) for each image; the box is None unless it was measured.
+    """
 
     def follow(footage: Footage) -> Iterator[tuple[Box | None, float]]:
         targets = open_targets(pipeline, TrackerConfig())
@@ -71,7 +82,10 @@ def ours(pipeline: Pipeline) -> Follow:
 
 
 def peer(name: str, models: Path) -> Follow:
-    """A tracker of another project, with its own score."""
+    """Return a function that follows a sequence by the peer tracker ``name``.
+
+    It yields (box, score) for each image. ``models``: folder of the peer's model files.
+    """
     opened = open_peer(name, models, 1)
 
     def follow(footage: Footage) -> Iterator[tuple[Box | None, float]]:
@@ -87,7 +101,7 @@ def peer(name: str, models: Path) -> Follow:
 
 
 def claims_of(footage: Footage, follow: Follow, most: int) -> list[Claim]:
-    """The claims in the images after the first, at most so many."""
+    """Return the claims for the images after the first, at most ``most`` of them."""
     found = []
     for number, (box, score) in enumerate(follow(footage)):
         if number:
@@ -102,7 +116,10 @@ def claims_of(footage: Footage, follow: Follow, most: int) -> list[Claim]:
 
 
 def point(claims: Sequence[Sequence[Claim]], least: float, dial: float) -> Point:
-    """Means over the sequences. ``least``: score from which a box is claimed."""
+    """Return the mean shares over all sequences. ``least``: limit on the score from which a box is claimed.
+
+    ``dial``: the limit to store in the point.
+    """
     false, recall = [], []
     for one in claims:
         claimed = [claim for claim in one if claim.score >= least and claim.score > 0]
@@ -119,7 +136,7 @@ def point(claims: Sequence[Sequence[Claim]], least: float, dial: float) -> Point
 
 
 def curve_of(claims: Sequence[Sequence[Claim]]) -> list[Point]:
-    """By limits of the score that are spread over all scores."""
+    """Return the points for about `SCORES` limits, which are quantiles of all scores."""
     scores = sorted(claim.score for one in claims for claim in one)
     limits = sorted({scores[int(at)] for at in np.linspace(0, len(scores) - 1, SCORES)})
     return [point(claims, limit, limit) for limit in limits]
@@ -130,7 +147,7 @@ def _box(footage: Footage, number: int) -> Box:
 
 
 def drawn(curves: dict[str, list[Point]]) -> str:
-    """The picture, SVG: false claims to the right, recall upwards."""
+    """Return the curves as an SVG picture: false claims on the x axis, recall on the y axis."""
     most = max(0.05, *(one.false for curve in curves.values() for one in curve))
 
     def place(one: Point) -> tuple[float, float]:
@@ -165,11 +182,13 @@ def drawn(curves: dict[str, list[Point]]) -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="folders of sequences")
     parser.add_argument(
-        "--peer-models", type=Path, metavar="DIR", help="the peers' ONNX files; default: only ours"
+        "--peer-models", type=Path, metavar="DIR", help="folder of the peers' ONNX files (default: no peers)"
     )
-    parser.add_argument("--cache", type=Path, required=True, metavar="DIR", help="results of runs")
-    parser.add_argument("--most", type=int, default=300, metavar="N", help="images of each sequence")
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="SVG")
+    parser.add_argument("--cache", type=Path, required=True, metavar="DIR", help="folder for results of runs")
+    parser.add_argument(
+        "--most", type=int, default=300, metavar="N", help="most images of each sequence (300)"
+    )
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="write the curves as SVG")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
 

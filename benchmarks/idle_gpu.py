@@ -1,20 +1,25 @@
-"""Python of a frame: the tracker on a GPU that computes nothing and takes its time, on streams of its own.
+"""Time that the host's Python code takes for a frame, with a simulated GPU.
 
-Median ms with the default policy on tracked frames, without and with the camera's motion from the images; on
-a busy machine the tenth percentile says more. In series: of `Tracker.step`, while the GPU would wait for the
-host. Beside the network: of the step, from its launch to the wait for its answers. After the answer:
-`TargetSet.remember`, from the memory encoder's launch on. The next image comes while the GPU works, or, "GPU
-idle", just before its step; its announcement (`TargetSet.prefetch`), in the node another thread's, is not
-counted.
+The tracker runs on a GPU that computes nothing, but takes a given time for each piece of work on its streams.
 
-Frame over modules: frames back to back, over the times of the four modules that --modules gives, those of an
-H100 for the shipped network; each graph launched by itself, as onnxruntime does, and the two graphs of
-TensorRT. Here the host's time is the processor time of its thread, whatever else runs. GPU idle: from the
-answers of a frame to its memory encoder (the host wakes and chooses), and from there to the next network.
+Results are the median and the tenth percentile, in ms, of tracked frames with the default policy, without and
+with estimation of the camera's motion. On a busy machine the tenth percentile is the better one. The parts
+are:
+in series: work of `Tracker.step` during which the GPU would wait for the host.
+beside the network: work of the step from the launch of the network until the wait for its answers.
+after the answer: work of `TargetSet.remember` from the launch of the memory encoder on.
+The next image arrives while the GPU works, or, in cases with "GPU idle", just before its step. The time of
+`TargetSet.prefetch` is not counted, because another thread of the node calls it.
 
---costs: the times that ``efftam bench --timeline --json FILE`` measured on a GPU take the place of these
-constants: of modules, of the driver's calls, of launches, of waking up. Only the frame of `efftam bench` is
-simulated then, and compared with the measured one; it is right to 10 % where `within` is true.
+Frame over modules: time of a frame, of frames back to back, divided by the sum of the times of its four
+modules as given by --modules (default: an H100 with the shipped network). It is measured with each graph
+launched by itself, as onnxruntime does, and with two graphs, as with TensorRT. The host's time is here the
+processor time of its thread, so other programs do not change it. GPU idle: time without work from a frame's
+answers to its memory encoder (the host wakes up and chooses), and from there to the next network.
+
+--costs: times that ``efftam bench --timeline --json FILE`` has measured on a GPU replace these constants:
+those of modules, calls of the driver, launches and waking up. Then only the frame of `efftam bench` is
+simulated, and compared with the measured one. `within` is true if both differ by at most 10 %.
 """
 
 from __future__ import annotations
@@ -53,21 +58,21 @@ from efftam_workshop.bench.timeline.costs import MODULES, DeviceCosts, read_cost
 
 WARM_UP = 60
 H100_MS = (0.48, 0.45, 0.70, 0.24)
-"""Image encoder, memory attention, mask decoder and memory encoder of the bundle that ships (docs)."""
+"""Times of image encoder, memory attention, mask decoder and memory encoder of the shipped bundle, ms."""
 KERNEL_S, LINK = 5e-6, 25e9
-"""Of a kernel or a copy; bytes per second of a copy."""
+"""Time of a kernel or of starting a copy, s; bytes per second of a copy."""
 RUN_S = 40e-6
-"""Of the host, for a call of onnxruntime that launches a captured graph."""
+"""The host's time for a call of onnxruntime that launches a captured graph, s."""
 WAKE_MS = 0.1
-"""From the GPU's answer until a host that sleeps goes on."""
+"""Time from the GPU's answer until a host that sleeps continues, ms."""
 STAGE_OF = {ATTENTION: "memory_attention"}
 NO_COSTS = DeviceCosts(frame_ms=0.0, modules_ms={}, calls_us={}, run_us={})
-"""None were measured."""
+"""No measured times: the constants of this module are used."""
 WITHIN = 0.1
-"""Of the measured frame: so far the simulated one may differ."""
+"""Largest relative difference between simulated and measured frame."""
 CASES = {"camera_motion off": ("off", True), "camera_motion auto": ("auto", True)}
 CASES["camera_motion auto, GPU idle"] = ("auto", False)
-"""By name, the camera's motion, and whether the next image comes while the GPU works."""
+"""For each case: the setting camera_motion, and whether the next image arrives while the GPU works."""
 PARTS = ("in series", "beside the network", "after the answer")
 HOW = {"each graph by itself": "as onnxruntime does", "two graphs": ""}
 ADDRESSES = 0x7000_0000_0000
@@ -85,10 +90,16 @@ FACTS = DeviceFacts(
 
 @dataclass
 class GpuClock:
-    """When each stream will have done its work, and what each event stands for, s. ``graphs``: the time of
-    what was captured; ``captured``: of what is being captured, None without; ``skipped``: waits that took no
-    time, on a clock that counts this thread's processor time; None on the wall's, where the host sleeps;
-    ``idle_s``: time between the works of a stream."""
+    """The simulated time of the GPU, s.
+
+    ``busy``: when each stream will have finished its work, by the stream's handle.
+    ``events``: the time at which each event is reached.
+    ``graphs``: how long each captured graph takes. ``captured``: how long the work takes that is being
+    captured, None while nothing is.
+    ``skipped``: sum of the waits by which the clock was advanced; the clock then counts this thread's
+    processor time. None: the clock is the wall clock, and the host sleeps when it waits.
+    ``idle_s``: sum of the times between two pieces of work, for each stream.
+    """
 
     skipped: float | None = None
     wake_s: float = 0.0
@@ -103,6 +114,7 @@ class GpuClock:
         return time.perf_counter() if self.skipped is None else time.thread_time() + self.skipped
 
     def work(self, stream: int, seconds: float) -> None:
+        """Add work of this length to a stream, or to the graph that is being captured."""
         if self.captured is not None:
             self.captured += seconds
         else:
@@ -110,16 +122,17 @@ class GpuClock:
             self.busy[stream] += seconds
 
     def let_start(self, stream: int, moment: float) -> None:
-        """The next work of the stream begins then, or when it is free."""
+        """Let the stream's next work begin at ``moment``, or later when its earlier work is finished."""
         free = self.busy.setdefault(stream, moment)
         self.busy[stream] = max(free, moment)
         self.idle_s[stream] += self.busy[stream] - free
 
     def begin_launch(self, stream: int) -> None:
-        """The GPU begins a launched graph a while after the host began to launch it."""
+        """Let the stream's next work begin after the time that a launch takes to reach the GPU."""
         self.let_start(stream, self.now() + 1e-6 * (self.costs.start_us or 0.0))
 
     def wait(self, moment: float) -> None:
+        """Let the host wait until ``moment``."""
         left = moment - self.now()
         if left > 0 and self.skipped is None:
             time.sleep(left)
@@ -127,17 +140,17 @@ class GpuClock:
             self.skip(left + self.wake_s)
 
     def skip(self, seconds: float) -> None:
-        """The host does something else, where that can be."""
+        """Advance the clock without using processor time. Does nothing on the wall clock."""
         if self.skipped is not None:
             self.skipped += seconds
 
     def call(self, name: str) -> None:
-        """The host calls a function of the driver."""
+        """Advance the clock by the time that the driver's function ``name`` takes on the host."""
         self.skip(1e-6 * self.costs.calls_us.get(name, 0.0))
 
     @property
     def kernel_s(self) -> float:
-        """Of a kernel or a small copy."""
+        """Time of a kernel or a small copy, s."""
         return KERNEL_S if self.costs.kernel_us is None else 1e-6 * self.costs.kernel_us
 
     @property
@@ -147,7 +160,10 @@ class GpuClock:
 
 
 class IdleDriver:
-    """Has the names of cuda.bindings.driver. Calls succeed, compute nothing, and take time on the streams."""
+    """Stands in for the module cuda.bindings.driver.
+
+    Every call succeeds and computes nothing, but takes time on the simulated streams.
+    """
 
     def __init__(self, real: Any, clock: GpuClock) -> None:
         self._real, self._success = real, real.CUresult.CUDA_SUCCESS
@@ -190,7 +206,7 @@ class IdleDriver:
             call = lambda *arguments: (timed(*arguments), spend(), done)[2]  # noqa: E731
         elif answer is not None:
             call = lambda *arguments: (*done, answer(*arguments))  # noqa: E731
-        setattr(self, name, call)  # found without this detour from now on
+        setattr(self, name, call)  # later uses find the attribute, without a call of __getattr__
         return call
 
     def _host_memory(self, nbytes: int, flags: int) -> int:
@@ -218,7 +234,7 @@ class IdleDriver:
 
 @dataclass
 class _IdleGraph:
-    """A `DeviceGraph`, and a binding of it; ``alone``: as `Binding.alone`."""
+    """A `DeviceGraph` and its own binding, which only take ``seconds``. ``alone``: as in `Binding.alone`."""
 
     stream: int
     clock: GpuClock
@@ -254,7 +270,7 @@ class _IdleGraph:
 
 @dataclass
 class _IdleGraphs:
-    """A `GraphOpener`."""
+    """A `GraphOpener` for `_IdleGraph`. ``seconds``: time of each graph, by name."""
 
     stream: int
     clock: GpuClock
@@ -274,10 +290,13 @@ class _IdleGraphs:
 
 
 class IdlePipeline(DevicePipeline):
-    """The target rests in the middle of the view, surely present."""
+    """A pipeline on the simulated GPU. Its answer is always a present target in the middle of the view."""
 
     def __init__(self, bundle: Bundle, modules_ms: Sequence[float], clock: GpuClock, alone: str = "") -> None:
-        """Raises InputError without cuda-bindings, which give the calls their names."""
+        """Create the pipeline. ``modules_ms``: times of the four modules; ``alone``: as in `Binding.alone`.
+
+        Raises InputError if cuda-bindings is not installed, whose constants and names are used.
+        """
         try:
             real = importlib.import_module("cuda.bindings.driver")
         except ImportError as error:
@@ -297,9 +316,9 @@ class IdlePipeline(DevicePipeline):
         areas[:] = 0.03 * side**2
         ious[:], presence[:] = (0.8, 0.9, 0.85, 0.7), 8.0
         self.arrive: Callable[[], None] = lambda: None
-        """Called while the GPU works."""
+        """Function that is called while the GPU works."""
         self.times: dict[str, float] = {}
-        """When the parts of the last frame began or ended, ms."""
+        """Times at which the parts of the last frame began or ended, ms, and the GPU's idle time then, ms."""
 
     def _launch(self, image: Image, views: Sequence[tuple[TargetFrame, View]]) -> None:
         super()._launch(image, views)
@@ -318,12 +337,18 @@ class IdlePipeline(DevicePipeline):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--frames", type=int, default=300, metavar="N", help="counted ones (default 300)")
-    parser.add_argument("--image", type=image_size, default=(1280, 720), metavar="WxH", help="1280x720")
-    parser.add_argument("--view", default="bundle", choices=VIEWS, help="default: the bundle's")
-    parser.add_argument("--bundle", type=Path, metavar="DIR", help="default: the shipped one")
-    text = f"four, in their order (default {', '.join(map(str, H100_MS))})"
-    parser.add_argument("--wake", type=float, default=WAKE_MS, metavar="MS", help=f"of a wait ({WAKE_MS})")
+    parser.add_argument("--frames", type=int, default=300, metavar="N", help="counted frames (default 300)")
+    parser.add_argument(
+        "--image", type=image_size, default=(1280, 720), metavar="WxH", help="size of images (1280x720)"
+    )
+    parser.add_argument("--view", default="bundle", choices=VIEWS, help="default: that of the bundle")
+    parser.add_argument(
+        "--bundle", type=Path, metavar="DIR", help="network bundle (default: the shipped one)"
+    )
+    text = f"times of the four modules, in their order (default {', '.join(map(str, H100_MS))})"
+    parser.add_argument(
+        "--wake", type=float, default=WAKE_MS, metavar="MS", help=f"time to wake up ({WAKE_MS})"
+    )
     costs = "report of efftam bench --timeline --json on a GPU"
     parser.add_argument("--costs", type=Path, metavar="FILE", help=costs)
     parser.add_argument("--modules", type=modules_ms, default=H100_MS, metavar="MS,MS,MS,MS", help=text)
@@ -364,7 +389,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def predicted(bundle: Bundle, args: argparse.Namespace, costs: DeviceCosts) -> dict[str, Any]:
-    """The frame of `efftam bench` by simulation with measured costs, beside the measured one."""
+    """Simulate the frame of `efftam bench` with measured costs, and compare it with the measured frame."""
     alone = "as measured" if "image_encoder" in costs.run_us else ""
     clock = GpuClock(skipped=0.0, wake_s=1e-6 * (costs.wake_us or 0.0), costs=costs)
     args.modules = [costs.modules_ms[name] for name in MODULES]
@@ -393,16 +418,28 @@ def measure(
     ahead: bool | None = True,
     **tracking: Any,
 ) -> list[list[float]]:
-    """ms of each frame: `PARTS`, how long the GPU idled before its network and before its memory encoder, and
-    from its step to the next one's. ``alone``: as `Binding.alone`;
-    ``ahead``: the next image comes while the GPU works, None: it is not announced; ``tracking``: settings."""
+    """Return the times of each frame, ms.
+
+    Args:
+        bundle: Bundle of the network.
+        args: The options ``frames``, ``image``, ``view`` and ``modules``.
+        clock: Clock of the simulated GPU.
+        alone: As in `Binding.alone`.
+        ahead: True: the next image arrives while the GPU works; False: just before its step; None: images
+            are not announced to the tracker.
+        tracking: Settings of the tracker.
+
+    Returns:
+        For each frame the times of `PARTS`, how long the GPU was idle before the network and before the
+        memory encoder, and the time from its step to the next step.
+    """
     picture, _ = next(drawn_frames(args.image))
     width, height = args.image
     prompt = Prompt(box=Box(0.4 * width, 0.4 * height, 0.2 * width, 0.2 * height))
     pipeline = IdlePipeline(bundle, args.modules, clock, alone)
     now_ms = pipeline.now_ms
     targets = open_targets(pipeline, TrackerConfig(view=args.view, **tracking))
-    # An object of its own for each image, as of a camera.
+    # A new object for each image, as images of a camera are: `prefetch` recognises an image by its object.
     images = [replace(picture.image) for _ in range(WARM_UP + args.frames + 1)]
     spent = []
     start = now_ms()

@@ -1,7 +1,7 @@
-"""Latency that the node itself adds: image callback to `bbox` published, without a network.
+"""Latency that the node itself adds, from an image's callback to the published `bbox`.
 
-A camera's process sends images at 30 Hz over the middleware; the node's pipeline computes nothing. Goal: a
-median under 5 ms.
+A process sends images at 30 Hz over the middleware, as a camera does. The node runs with a pipeline that
+computes nothing. Goal: a median under 5 ms.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ NULL_NODE = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seconds", type=float, default=20.0, metavar="S", help="default 20")
-    parser.add_argument("--image", type=image_size, default=(1280, 720), metavar="WxH", help="1280x720")
+    parser.add_argument("--seconds", type=float, default=20.0, metavar="S", help="duration (default 20)")
+    parser.add_argument(
+        "--image", type=image_size, default=(1280, 720), metavar="WxH", help="size of images (1280x720)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -37,10 +39,17 @@ def run(args: argparse.Namespace) -> int:
 def feed_null_node(
     size: tuple[int, int], seconds: float, profile: str, *options: str, reliability: str = "auto"
 ) -> dict[str, Any]:
-    """As `feed_node`, to a node without a network.
+    """Send images to a node without a network, and return its latencies as `feed_node` does.
 
-    ``profile``: the Fast DDS profile of both, "" for none. ``options``: of `efftam_workshop.bench.latency`.
-    ``reliability``: the node's image_reliability. Raises InputError when the node does not answer.
+    Args:
+        size: Width and height of the images, px.
+        seconds: Duration of the measurement.
+        profile: File with the Fast DDS profile of camera and node; "": none.
+        options: Further options for `efftam_workshop.bench.latency`.
+        reliability: The node's parameter image_reliability.
+
+    Raises:
+        InputError: The node does not answer.
     """
     node = [sys.executable, "-c", NULL_NODE, "--ros-args", "--log-level", "error"]
     node += ["-p", f"image_reliability:={reliability}"]

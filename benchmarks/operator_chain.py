@@ -1,4 +1,4 @@
-"""The whole chain of the operator's page as processes: camera, tracker, page's node."""
+"""Runs the whole chain of the operator's page: camera, tracker and page's node, each as a process."""
 
 from __future__ import annotations
 
@@ -22,11 +22,15 @@ OPERATOR = TRACKER.replace("efftam_tracker", "efftam_operator")
 
 
 class Chain:
-    """Runs inside a ``with`` block; its tracker follows the target of the scene by then.
+    """Camera, tracker and page's node, which run inside a ``with`` block.
 
-    ``network``: the tracker computes the network that ships; else it only answers. ``latencies`` holds, for
-    each image, when its answer came (monotonic, s) and the tracker's time from the image's arrival to its
-    box, ms. Raises RuntimeError naming what did not come.
+    At the start of the block the tracker follows the target of the scene. RuntimeError is raised there if
+    something does not start in time.
+
+    ``network``: whether the tracker computes the shipped network; false: its pipeline computes nothing.
+    ``latencies``: for each image, the monotonic time at which its answer arrived, s, and the tracker's time
+    from the image's arrival to its box, ms. ``newest_ns``: stamp of the last box. ``valid``: whether the last
+    velocity was valid.
     """
 
     def __init__(self, *, network: bool) -> None:
@@ -118,16 +122,19 @@ class Chain:
         wait(lambda: self.valid, "the tracker to follow the target")
 
     def taken_ms(self, since_s: float, until_s: float) -> list[float]:
-        """The tracker's times of the images answered in between (monotonic, s)."""
+        """Return the tracker's times, ms, for the images answered between two monotonic times, s."""
         return [ms for at_s, ms in list(self.latencies) if since_s <= at_s < until_s]
 
     def operator_cpu_s(self) -> float:
-        """Processor time that the page's node has taken, s."""
+        """Return the processor time that the page's node has used so far, s."""
         return cpu_s(self.operator.pid)
 
 
 def wait(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_S) -> None:
-    """For what happens in other threads and processes. Raises RuntimeError naming it."""
+    """Wait until ``condition``, which other threads or processes change, is true.
+
+    Raises RuntimeError with the text ``what`` if that takes longer than ``seconds``.
+    """
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:

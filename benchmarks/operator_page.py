@@ -1,10 +1,11 @@
-"""Times of the operator's page over the whole chain, each beside its goal: some minutes.
+"""Times of the operator's page over the whole chain, each with its goal. Takes some minutes.
 
-Camera, tracker, page's node and a headless Chromium are processes of their own. Times from stamp to shown are
-from the camera's stamp to the drawing on the canvas, in a Chromium on the same machine: its share of the
-processor is a part of them. The tracker's time is its own, from an image's arrival to its box published; it
-is compared in turns of some seconds, with nobody watching, with a page that is drawn on another machine (here
-a client that only acknowledges), and with Chromium on this one.
+Camera, tracker, page's node and a headless Chromium run as separate processes.
+Stamp to shown: time from the camera's stamp to the drawing on the canvas. Chromium runs on the same machine,
+so its need of the processor is a part of these times.
+Tracker's frame time: time from an image's arrival at the tracker to its published box. It is compared, in
+turns of some seconds, without a page, with a page on another machine (simulated by a client that only
+acknowledges frames), and with Chromium on this machine.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from efftam_ros.tools.common.terminal import print_table
 from simulation import ros_environment
 
 SIZE = (1280, 720)
-# After a change the first moments tell of the change.
+# Time after a change of the setup in which nothing is measured, s.
 SETTLE_S = 1.0
 DRAGS = 20
 TURNS = 8
@@ -61,7 +62,7 @@ addEventListener("DOMContentLoaded", () => {
 
 @dataclass(frozen=True)
 class Figure:
-    """``goal`` is the most allowed; None where there is none."""
+    """One measured value. ``goal``: largest allowed value; None: there is no goal."""
 
     name: str
     unit: str
@@ -74,7 +75,7 @@ class Figure:
 
 
 class Browser:
-    """One page in a headless Chromium. ``port``: of the server."""
+    """A headless Chromium with at most one open page. ``driver``: the object of playwright."""
 
     def __init__(self, driver: Any) -> None:
         self._browser = driver.chromium.launch(executable_path=CHROMIUM, headless=True, args=FLAGS)
@@ -97,7 +98,7 @@ class Browser:
         self._browser.close()
 
     def ages_ms(self, port: int, seconds: float) -> list[float]:
-        """Ages of the pictures when drawn."""
+        """Return the ages, ms, at which pictures are drawn on the page, measured for ``seconds``."""
         page = self.open(port)
         page.wait_for_timeout(1e3 * SETTLE_S)
         page.evaluate("() => { shown.length = 0; }")
@@ -107,7 +108,7 @@ class Browser:
 
 @contextmanager
 def socket_viewers(port: int, count: int) -> Iterator[None]:
-    """So many pages that take pictures and draw none."""
+    """Keep ``count`` pages open inside a ``with`` block, which receive pictures and do not draw them."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
@@ -166,8 +167,8 @@ def network_figures(browser: Browser, seconds: float) -> Iterator[Figure]:
             here += turn(chain, seconds / 3)
             browser.leave()
     for name, times in (("alone", alone), ("with a viewer", elsewhere), ("with Chromium", here)):
-        said = f"tracker's frame time {name}: median {np.median(times):.1f} ms, {len(times)} images"
-        print(said, flush=True)
+        line = f"tracker's frame time {name}: median {np.median(times):.1f} ms, {len(times)} images"
+        print(line, flush=True)
     for viewer, goals, times in (
         ("with a viewer", (1.05, 1.1), elsewhere),
         ("with Chromium on the same processor", (None, None), here),
@@ -178,6 +179,7 @@ def network_figures(browser: Browser, seconds: float) -> Iterator[Figure]:
 
 
 def turn(chain: Chain, seconds: float) -> list[float]:
+    """Return the tracker's times, ms, for the images of the next ``seconds``, after `SETTLE_S`."""
     time.sleep(SETTLE_S)
     began_s = time.monotonic()
     time.sleep(seconds)
@@ -199,16 +201,18 @@ def cpu_figures(browser: Browser, seconds: float) -> Iterator[Figure]:
             three = share()
     yield Figure("page's node, one viewer", "% of a core", 20, one)
     yield Figure("page's node, each further viewer", "% of a core", 4, (three - one) / 2)
-    yield Figure("page's node, nobody watches", "% of a core", 1, none)
+    yield Figure("page's node, no viewer", "% of a core", 1, none)
 
 
 MEASURE = {"null": null_figures, "network": network_figures, "cpu": cpu_figures}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seconds", type=float, default=15.0, help="of each measurement (default 15)")
+    parser.add_argument(
+        "--seconds", type=float, default=15.0, help="duration of each measurement (default 15)"
+    )
     parser.add_argument("--only", choices=MEASURE, action="append", help="may be repeated (default: all)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="the figures for machines")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -220,7 +224,7 @@ def run(args: argparse.Namespace) -> int:
         from playwright.sync_api import sync_playwright
     except ModuleNotFoundError:
         raise InputError("there is no playwright; pip install playwright (the driver alone)") from None
-    os.environ.update(ros_environment())  # before ROS is loaded
+    os.environ.update(ros_environment())  # must be set before ROS is loaded
     figures: list[Figure] = []
     problems: list[str] = []
     with sync_playwright() as driver:
@@ -228,7 +232,7 @@ def run(args: argparse.Namespace) -> int:
         for part in args.only or MEASURE:
             print(f"measuring: {part}", file=sys.stderr, flush=True)
             try:
-                figures.extend(MEASURE[part](browser, args.seconds))  # those before a problem count
+                figures.extend(MEASURE[part](browser, args.seconds))  # figures made before a problem are kept
             except RuntimeError as error:
                 problems.append(f"{part}: {error}")
         browser.close()
@@ -242,7 +246,7 @@ def run(args: argparse.Namespace) -> int:
         for f in figures
     ]
     title = f"{os.cpu_count()} processor cores, load {os.getloadavg()[0]:.1f}"
-    print_table(("figure", "asked", "measured", ""), rows, title=title)
+    print_table(("figure", "goal", "measured", ""), rows, title=title)
     for problem in problems:
         print(problem, file=sys.stderr)
     if args.json is not None:

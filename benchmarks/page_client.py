@@ -1,4 +1,4 @@
-"""Speaks to the server as the page does, over a real socket."""
+"""A client of the page's server, which exchanges messages over a real web socket as the page does."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from efftam_operator import wire
 
 
 class SeenFrame(NamedTuple):
+    """A received frame: the fields of its header, and its JPEG."""
+
     stamp_ns: int
     sent_ns: int
     seq: int
-    size: tuple[int, int]  # of the camera's image
+    size: tuple[int, int]  # width and height of the camera's image, px; (0, 0): as the JPEG's
     payload: bytes
 
     @property
     def width(self) -> int:
-        """Of what was sent, px."""
+        """Width of the JPEG, px."""
         pixels = cv2.imdecode(np.frombuffer(self.payload, np.uint8), cv2.IMREAD_COLOR)
         return int(np.asarray(pixels).shape[1])
 
@@ -34,8 +36,10 @@ class SeenFrame(NamedTuple):
 
 
 class PageClient:
-    """``frames`` and ``messages`` in order of arrival; acknowledges frames by itself unless told
-    otherwise."""
+    """A connected client. ``order``: received frames and messages, in order of arrival.
+
+    ``acknowledges``: whether every received frame is acknowledged at once.
+    """
 
     def __init__(self, socket: Any, acknowledges: bool) -> None:
         self.socket, self.acknowledges = socket, acknowledges
@@ -53,7 +57,10 @@ class PageClient:
         await self.socket.send_str(json.dumps(message))
 
     async def until(self, condition: Callable[[], Any], seconds: float = 10.0) -> Any:
-        """What ``condition`` gives, as soon as it is true."""
+        """Wait until ``condition()`` is true, and return its value.
+
+        The condition is checked after each message. Raises asyncio.TimeoutError after ``seconds``.
+        """
         end = asyncio.get_running_loop().time() + seconds
         while not (value := condition()):
             self._news.clear()
@@ -62,9 +69,11 @@ class PageClient:
         return value
 
     async def answer(self, id: str) -> dict[str, Any]:
+        """Wait for the answer to the command with this id."""
         return await self.until(lambda: next((m for m in self.messages("answer") if m["id"] == id), None))
 
     async def listen(self) -> None:
+        """Receive messages until the socket is closed."""
         async for message in self.socket:
             if message.type is aiohttp.WSMsgType.BINARY:
                 magic, version, codec, *size, stamp, sent, seq = wire.HEADER.unpack_from(message.data)
@@ -82,7 +91,11 @@ class PageClient:
 async def page(
     url: str, *, token: str = "", acknowledges: bool = True, hello: bool = True, **headers: str
 ) -> AsyncIterator[PageClient]:
-    """An open page; ``headers`` replace Host or Origin."""
+    """Connect a client to the server at ``url`` inside an ``async with`` block.
+
+    ``token``: sent with the hello; ``hello``: whether a hello is sent; ``headers``: HTTP headers that replace
+    Host or Origin.
+    """
     base = url.split("#")[0]
     sent = {"Origin": base.rstrip("/"), **headers}
     async with (

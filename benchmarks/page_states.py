@@ -1,7 +1,7 @@
-"""Take pictures of the operator's page in fifteen states at four sizes, to be looked at.
+"""Takes screenshots of the operator's page in many states at four sizes, for people to look at.
 
-A feed with a frame of the demo's clip stands in for camera, tracker and gimbal; a headless Chromium shows the
-page. Writes OUT/STATE-WIDTHxHEIGHT.png, and OUT/WIDTHxHEIGHT.png with all states of a size side by side.
+A simulated camera, tracker and gimbal feed the page with one frame of the demo's clip. A headless Chromium
+shows it. Writes OUT/STATE-WIDTHxHEIGHT.png, and OUT/WIDTHxHEIGHT.png with all states of a size side by side.
 """
 
 from __future__ import annotations
@@ -48,13 +48,18 @@ RATE_HZ = 8.0
 CLIP_FRAME = 40
 ANGLES = GimbalAngles(-41, 12, (-90, 30), (None, None))
 COLUMNS = 4
-# Half seconds for which a picture in its whole size is waited for.
+# How often, at intervals of 0.5 s, the page is checked for a full-size picture before the screenshot.
 PATIENCE = 12
 
 
 @dataclass
 class Stage:
-    """A camera, tracker and gimbal that say what a state of the page needs."""
+    """A simulated camera, tracker and gimbal, which report what its fields state.
+
+    ``picture``: every image, uint8 [H, W, 3]. ``car``, ``twin``: boxes of two targets, px; the second one is
+    reported if ``has_twin``. ``runs``: whether images arrive. ``answers``: whether the tracker answers.
+    ``offers``: whether the lost target's place is proposed.
+    """
 
     picture: np.ndarray
     car: Box
@@ -155,9 +160,12 @@ class Stage:
 
 
 Do = Callable[[Stage, Hands], None]
+"""Brings the page into a state, by changes of the stage and by input of the person at the page."""
 
 
 def followed(state: TrackState = TrackState.TRACKING, **changes: Any) -> Do:
+    """Return a function that brings the target to TRACKING, then sets fields of the stage, and the state."""
+
     def do(stage: Stage, hands: Hands) -> None:
         stage.state = TrackState.TRACKING
         hands.wait_text("#state", "TRACKING")
@@ -209,7 +217,7 @@ def lost_with_gimbal(stage: Stage, hands: Hands) -> None:
 
 
 def offered(stage: Stage, hands: Hands) -> None:
-    """A lost target, and the place where it may be."""
+    """Bring the page into the state with a lost target and a box where it may be."""
     lost_with_gimbal(stage, hands)
     stage.offers = True
     hands.wait_text("#choice-text", "Is this the lost target?")
@@ -252,7 +260,7 @@ def help_read(stage: Stage, hands: Hands) -> None:
 
 
 def place(stage: Stage, hands: Hands) -> None:
-    """The target's position with its way so far, and following that waits for a better one."""
+    """Show positions of the target on the map, while following waits for a more accurate position."""
     followed()(stage, hands)
     hands.page.click("#more")
     assert stage.sink is not None
@@ -309,7 +317,7 @@ STATES: dict[str, Do] = {
 }
 
 
-# The pictures of the documentation: file, state, size, width in px.
+# The pictures of the documentation: file, state, size of the page, and width of the written picture, px.
 DOCUMENTATION = (
     ("page-steered.webp", "5-steered", (1440, 900), 1200),
     ("page-drawing.webp", "2-drawing", (360, 640), 360),
@@ -319,12 +327,12 @@ DOC_QUALITY = 80
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("out", type=Path, metavar="OUT", help="folder of the pictures")
-    parser.add_argument("--only", nargs="*", default=[], metavar="STATE", help="states that begin so")
+    parser.add_argument("out", type=Path, metavar="OUT", help="folder for the pictures")
+    parser.add_argument("--only", nargs="*", default=[], metavar="STATE", help="only states that begin so")
     parser.add_argument(
         "--docs", type=Path, metavar="FOLDER", help="write the documentation's pictures there too"
     )
-    parser.add_argument("--sizes", nargs="*", default=[], metavar="WxH", help="of these sizes alone")
+    parser.add_argument("--sizes", nargs="*", default=[], metavar="WxH", help="only these sizes")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -357,7 +365,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _clip() -> tuple[np.ndarray, Box, Box]:
-    """One frame of the demo's clip at the size IMAGE, and both cars in it."""
+    """Return one frame of the demo's clip at the size `IMAGE`, and the boxes of both cars in it, px."""
     frame = next(iter(open_source(CLIP / "video.mp4").frames(CLIP_FRAME)))
     row = np.loadtxt(CLIP / "boxes.csv", delimiter=",", skiprows=1, usecols=(1, 2, 3, 4))[CLIP_FRAME]
     by = IMAGE[0] / frame.bgr.shape[1]
@@ -385,7 +393,7 @@ def _take(browser: Any, size: tuple[int, int], stage: Stage, do: Do, file: Path)
             hands.see()
             do(stage, hands)
             page.wait_for_timeout(500)
-            for _ in range(PATIENCE):  # a busy computer is a slow link
+            for _ in range(PATIENCE):  # a busy computer makes the link slow
                 if not page.locator("#banners [data-id=small]").count():
                     break
                 page.wait_for_timeout(500)
@@ -396,7 +404,7 @@ def _take(browser: Any, size: tuple[int, int], stage: Stage, do: Do, file: Path)
 
 
 def _sheet(files: list[Path], file: Path) -> None:
-    """All pictures of one size in one file, at half their size."""
+    """Write all screenshots of one size into one picture, each at half its size."""
     pictures = [np.asarray(cv2.imread(str(one))) for one in files]
     height, width = (side // 2 for side in pictures[0].shape[:2])
     small = [cv2.resize(one, (width, height), interpolation=cv2.INTER_AREA) for one in pictures]

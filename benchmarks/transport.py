@@ -1,7 +1,8 @@
-"""Share of a camera's images that reach the node, with and without the Fast DDS profile, by reliability.
+"""Share of a camera's images that reach the node, with and without the Fast DDS profile.
 
-Camera and node are processes of their own; the node computes nothing. Prints a Markdown table; age: median
-from an image published to its answer received.
+It is measured for several sizes and for the reliabilities of camera and node. Both run as separate processes;
+the node computes nothing. Prints a Markdown table. Age: median time from publishing an image to receiving its
+answer.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ SIZES = ((640, 360), (1280, 720), (1920, 1080))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seconds", type=float, default=5.0, metavar="S", help="per row (default 5)")
+    parser.add_argument(
+        "--seconds", type=float, default=5.0, metavar="S", help="duration per row (default 5)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,1 +1,2 @@
-"""Steering by the tracker's answers: gimbal control and the MAVLink bridge, without ROS."""
+"""Flight by the tracker's answers: gimbal control, the MAVLink bridge and positions of targets. Only the
+folders named `ros` need ROS."""

@@ -1,7 +1,8 @@
-"""The last second of attitudes, read at any stamp: the gimbal's and the vehicle's heading.
+"""Histories of the gimbal's and of the vehicle's attitude over the last second, read at any stamp.
 
-An image shows the world as the gimbal pointed when it was taken; by the time its answer arrives the gimbal
-has moved on. So attitudes are kept and interpolated at the image's stamp.
+An image was taken with the attitude that the gimbal had at the image's stamp. When the tracker's answer for
+this image arrives, the gimbal has turned further. So attitudes are stored and interpolated at the image's
+stamp.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from efftam_flight.angles import from_angles, interpolated, normalised, wrapped
 from efftam_flight.values import NS, AttitudeSample, Quaternion, VehicleSample, YawFrame
 
 KEPT_NS = NS
-# How far a motion is extrapolated beyond its newest sample; beyond, the rate of two samples is too uncertain.
+# How far the gimbal's attitude is extrapolated beyond the newest sample, ns. For a longer time the angular
+# rate, which comes from two samples, is too uncertain.
 EXTRAPOLATED_NS = NS // 10
-# How far a heading is carried on by the yaw rate that came with it.
+# How far the vehicle's heading is extrapolated by the yaw rate of the same sample, ns.
 BRIDGED_NS = NS * 3 // 10
-# Apart at least, for a rate between two samples: their stamps are rounded to milliseconds.
+# Least time between two samples whose difference gives a rate, ns: stamps are rounded to milliseconds.
 RATE_SPAN_NS = NS * 15 // 1000
 
 
@@ -27,7 +29,7 @@ T = TypeVar("T", AttitudeSample, VehicleSample)
 
 
 class _History(Generic[T]):
-    """Samples of the last second in order of their stamps."""
+    """The samples of the last second, in the order of their stamps."""
 
     def __init__(self) -> None:
         self._samples: deque[T] = deque()
@@ -40,7 +42,8 @@ class _History(Generic[T]):
         self._samples.clear()
 
     def _append(self, sample: T) -> None:
-        """Add a sample. A stamp older than the last one clears the history; an equal one is dropped."""
+        """Add a sample. A stamp older than the newest one clears the history first. A sample with the stamp
+        of the newest one is dropped."""
         if self._samples and sample.stamp_ns <= self._samples[-1].stamp_ns:
             if sample.stamp_ns == self._samples[-1].stamp_ns:
                 return
@@ -50,8 +53,9 @@ class _History(Generic[T]):
             self._samples.popleft()
 
     def _around(self, stamp_ns: int) -> tuple[T, T, float] | None:
-        """Two samples and the share of the way between them; above 1 shortly after the newest. None where
-        the stamp is older than all, or too far after the newest."""
+        """Return two samples and where the stamp lies between them: 0 at the first, 1 at the second, above 1
+        after the newest sample. Return None when the stamp is before the oldest sample, or more than
+        `EXTRAPOLATED_NS` after the newest one."""
         if not self._samples or not (
             self._samples[0].stamp_ns <= stamp_ns <= self._samples[-1].stamp_ns + EXTRAPOLATED_NS
         ):
@@ -70,7 +74,8 @@ class _History(Generic[T]):
 
 class GimbalHistory(_History[AttitudeSample]):
     def add(self, sample: AttitudeSample) -> bool:
-        """Add a sample; False when its quaternion is no rotation. Another yaw frame clears the history."""
+        """Add a sample. Return False, and drop the sample, when its quaternion is no rotation. A sample whose
+        yaw frame differs from the last one's clears the history first."""
         q = normalised(sample.q)
         if q is None:
             return False
@@ -81,7 +86,7 @@ class GimbalHistory(_History[AttitudeSample]):
         return True
 
     def at(self, stamp_ns: int) -> Quaternion | None:
-        """Return the attitude at a stamp, None where it is not known."""
+        """Return the gimbal's attitude at a stamp; None where no samples are near enough."""
         found = self._around(stamp_ns)
         return None if found is None else interpolated(found[0].q, found[1].q, found[2])
 
@@ -92,15 +97,15 @@ class GimbalHistory(_History[AttitudeSample]):
 
 class VehicleHistory(_History[VehicleSample]):
     def add(self, sample: VehicleSample) -> bool:
-        """Add a sample; False when a number in it is not finite."""
+        """Add a sample. Return False, and drop the sample, when a number in it is not finite."""
         if not all(map(math.isfinite, sample[1:])):
             return False
-        # A finite number may still be too large for differences.
+        # Wrapped, because the difference of two huge finite angles would be inexact.
         self._append(sample._replace(yaw=wrapped(sample.yaw)))
         return True
 
     def at(self, stamp_ns: int) -> float | None:
-        """Return the heading at a stamp, rad, None where it is not known."""
+        """Return the vehicle's heading from north at a stamp, rad; None where no samples are near enough."""
         newest = self.newest
         if newest is not None and 0 <= stamp_ns - newest.stamp_ns <= BRIDGED_NS:
             return wrapped(newest.yaw + newest.yaw_rate * (stamp_ns - newest.stamp_ns) / NS)
@@ -111,11 +116,12 @@ class VehicleHistory(_History[VehicleSample]):
         return wrapped(before.yaw + share * wrapped(after.yaw - before.yaw))
 
     def attitude_at(self, stamp_ns: int) -> Quaternion | None:
-        """Return the vehicle's attitude from north at a stamp, None where it is not known."""
+        """Return the vehicle's attitude at a stamp, with yaw from north; None where the heading is
+        unknown."""
         heading, newest = self.at(stamp_ns), self.newest
         if heading is None or newest is None:
             return None
-        # After the newest sample its tilt stays: nobody sends how fast it changes.
+        # Roll and pitch are not extrapolated: samples carry no roll rate and no pitch rate.
         found = self._around(min(stamp_ns, newest.stamp_ns))
         assert found is not None
         before, after, share = found

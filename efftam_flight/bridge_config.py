@@ -1,4 +1,5 @@
-"""The bridge's settings. Nothing of MAVLink is imported, so that they can be listed without it."""
+"""The bridge's settings. This module does not import pymavlink, so that programs can list the settings
+without it."""
 
 from __future__ import annotations
 
@@ -10,20 +11,20 @@ from efftam_ros.core.errors import InputError, shown
 
 MAX_LINKS = 8
 MAX_NAME_BYTES = 32
-# MAVLink's components of gimbal devices, in the order of the mounts that they are.
+# MAVLink's component ids of gimbals: GIMBAL, GIMBAL2 to GIMBAL6. An autopilot numbers them 1 to 6.
 GIMBAL_COMPONENTS = (154, 171, 172, 173, 174, 175)
-# 0: the first; 1 to 6: a number of the manager's own; else a component.
+# 0: the first gimbal. 1 to 6: the autopilot's number of a gimbal without a component. Others: component ids.
 GIMBAL_DEVICE_IDS = (0, 1, 2, 3, 4, 5, 6, *GIMBAL_COMPONENTS)
 
 
 @dataclass(frozen=True)
 class BridgeConfig(CheckedSettings):
-    """All of the bridge: links, camera component, gimbal client."""
+    """The settings of the whole bridge: its links, its camera component and its gimbal client."""
 
     links: str = setting(
         "udpout:127.0.0.1:14550",
-        "where MAVLink goes, separated by spaces: udpin:HOST:PORT, udpout:HOST:PORT, tcp:HOST:PORT,"
-        " tcpin:HOST:PORT, serial:DEVICE:BAUD",
+        "addresses of the MAVLink links, separated by spaces: udpin:HOST:PORT, udpout:HOST:PORT,"
+        " tcp:HOST:PORT, tcpin:HOST:PORT, serial:DEVICE:BAUD",
     )
     system_id: int = setting(
         1,
@@ -39,16 +40,16 @@ class BridgeConfig(CheckedSettings):
     )
     gimbal_device_id: int = setting(
         0,
-        "the gimbal that carries the camera: named to ground stations, and steered where the autopilot has"
-        " several; 1 to 6, or its component (154, 171 to 175); 0: not named, the first is steered",
+        "the gimbal that carries the camera and is steered: its number 1 to 6, or its component id (154, 171"
+        " to 175); ground stations get this id; 0: the first gimbal is steered, and stations get no id",
         within=(0, 255),
     )
     video_latency: float = setting(
-        0.2, "age of the picture that the operator draws on, s", within=(0.0, 10.0)
+        0.2, "age of the picture on which the operator draws a box, s", within=(0.0, 10.0)
     )
     tracker_silence: float = setting(
         1.0,
-        "time without an answer of the tracker after which its target is reported as lost, s",
+        "time without an answer of the tracker after which the target is reported as lost, s",
         within=(0.1, 60.0),
     )
     lost_status: str = setting(
@@ -56,20 +57,24 @@ class BridgeConfig(CheckedSettings):
         "how a lost target is reported to ground stations; idle hides its box",
         choices=("error", "idle"),
     )
-    rendered: bool = setting(False, "the box is drawn into the video already: stations need not draw it")
+    rendered: bool = setting(False, "the video contains the box already: stations need not draw it")
     view_left: float = setting(
-        0.0, "left edge of what the video shows, 0..1 of the tracker's image", within=SHARE
+        0.0, "left edge of the part of the image that the video shows, 0..1 of the image", within=SHARE
     )
     view_top: float = setting(
-        0.0, "top edge of what the video shows, 0..1 of the tracker's image", within=SHARE
+        0.0, "top edge of the part of the image that the video shows, 0..1 of the image", within=SHARE
     )
-    view_width: float = setting(1.0, "width of what the video shows, 0..1 of the image", within=(0.01, 1.0))
-    view_height: float = setting(1.0, "height of what the video shows, 0..1 of the image", within=(0.01, 1.0))
+    view_width: float = setting(
+        1.0, "width of the part of the image that the video shows, 0..1 of the image", within=(0.01, 1.0)
+    )
+    view_height: float = setting(
+        1.0, "height of the part of the image that the video shows, 0..1 of the image", within=(0.01, 1.0)
+    )
     view_quarter_turns: int = setting(
-        0, "number of clockwise turns by 90 degrees that the video has after the cut", within=(0, 3)
+        0, "number of clockwise turns by 90 degrees of the part that the video shows", within=(0, 3)
     )
     manager_component: int = setting(
-        1, "component that manages the gimbal; 1: the autopilot", within=(1, 255)
+        1, "id of the component that manages the gimbal; 1: the autopilot", within=(1, 255)
     )
     yaw_lock: bool = setting(
         True, "yaw rates count from north; false: from the vehicle's nose. The same as in efftam_gimbal"
@@ -87,11 +92,12 @@ class BridgeConfig(CheckedSettings):
     )
     rc_channels: str = setting(
         "",
-        "RC channels, 1 to 18, by which the pilot moves the gimbal, separated by spaces: they end steering",
+        "RC channels, 1 to 18, by which the pilot moves the gimbal, separated by spaces: when one is moved,"
+        " steering ends",
     )
     rc_dead_band: int = setting(
         100,
-        "change of an RC channel since steering was enabled above which it counts as moved, us",
+        "an RC channel counts as moved when it has changed by more than this since steering was enabled, us",
         within=(1, 1000),
     )
     position_rate: float = setting(
@@ -101,17 +107,18 @@ class BridgeConfig(CheckedSettings):
     )
     range_orientation: int = setting(
         -1,
-        "MAV_SENSOR_ORIENTATION of the range finder that looks along the camera's axis (25: down); -1: only"
-        " one in the gimbal",
+        "MAV_SENSOR_ORIENTATION of the range finder that measures along the camera's axis (25: down); -1:"
+        " only a range finder in the gimbal is used",
         within=(-1, 100),
     )
     follow: bool = setting(
         False,
-        "offer the service enable_follow: the target's position is sent to the autopilot, which follows it",
+        "offer the service enable_follow, which starts sending the target's position to the autopilot",
     )
     follow_system_id: int = setting(
         200,
-        "system that FOLLOW_TARGET comes from: ArduPilot ignores its own; FOLL_SYSID names it",
+        "MAVLink system id with which FOLLOW_TARGET is sent; not the vehicle's, which ArduPilot ignores; set"
+        " FOLL_SYSID to the same number",
         within=(1, 255),
     )
     follow_accuracy: float = setting(
@@ -120,14 +127,14 @@ class BridgeConfig(CheckedSettings):
     landing_target: bool = setting(False, "send LANDING_TARGET, for a camera that looks down")
     camera_roll: float = setting(
         0.0,
-        "how far the camera is rolled, clockwise seen from behind, rad: of one that looks down, how far the"
-        " image's top is turned to the right of the nose. The same as in efftam_gimbal",
+        "roll of the camera, clockwise seen from behind, rad; for a camera that looks down, how far the"
+        " top of the image is turned to the right of the nose. The same as in efftam_gimbal",
         within=(-math.pi, math.pi),
     )
     signing_key: str = setting(
         "",
-        "file of mode 600 with the key of MAVLink 2 signing, 64 hexadecimal digits: all is signed, and what"
-        " is not is refused; empty: no signing",
+        "file of mode 600 with the key of MAVLink 2 signing, 64 hexadecimal digits: all messages are signed,"
+        " and unsigned ones are refused; empty: no signing",
     )
 
     def __post_init__(self) -> None:
@@ -140,8 +147,8 @@ class BridgeConfig(CheckedSettings):
         for name, text in (("vendor", self.vendor), ("model", self.model)):
             if not 0 < len(text.encode()) <= MAX_NAME_BYTES:
                 raise InputError(
-                    f"{name} is {shown(text)}; 1 to {MAX_NAME_BYTES} bytes fit, by which stations name the"
-                    " camera"
+                    f"{name} is {shown(text)}; ground stations show it as the camera's name: give 1 to"
+                    f" {MAX_NAME_BYTES} bytes"
                 )
         if self.gimbal_device_id not in GIMBAL_DEVICE_IDS:
             raise InputError(
@@ -150,15 +157,15 @@ class BridgeConfig(CheckedSettings):
             )
         if self.follow and self.follow_system_id == self.system_id:
             raise InputError(
-                f"follow_system_id is {self.follow_system_id}, as system_id: an autopilot ignores its own;"
-                " give another number"
+                f"follow_system_id is {self.follow_system_id}, the same as system_id: an autopilot ignores"
+                " messages with its own id; give another number"
             )
         if not all(number.isdecimal() and 1 <= int(number) <= 18 for number in self.rc_channels.split()):
             raise InputError(f"rc_channels is {self.rc_channels!r}; give numbers from 1 to 18, such as 6 7")
 
     @property
     def ids(self) -> tuple[int, int]:
-        """System and component that the bridge is."""
+        """The bridge's own MAVLink system id and component id."""
         return self.system_id, self.component_id
 
     @property

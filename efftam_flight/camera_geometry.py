@@ -1,9 +1,9 @@
-"""Checks that the camera sees the gimbal's motion as it should: a camera that is rolled against the gimbal
-answers a turn to the right by a motion of the picture that is not to the left.
+"""Checks whether the camera is rolled against the gimbal. When a gimbal turns right, the picture moves left;
+in the picture of a rolled camera it moves in another direction.
 
-With a bearing z (right + i up) and the turn G of the optical axis (right + i up) a target that keeps its
-direction is seen at z = c - k G: k is 1 where camera and gimbal fit, and exp(i roll) where the camera is
-rolled. The target's own motion is taken for one of constant acceleration over the second that is looked at.
+The bearing z and the turn G of the optical axis are complex numbers (right + i up), rad. The bearing of a
+target at rest is z = c - k G. The factor k is 1 if the camera is not rolled, and exp(i roll) if it is rolled.
+A least-squares fit over one second gives k. It models the target's own motion by a constant acceleration.
 """
 
 from __future__ import annotations
@@ -17,47 +17,53 @@ import numpy as np
 from efftam_flight.angles import wrapped
 
 NS = 1_000_000_000
-# The bearings of so long are looked at, at least so many, s.
+# The fit uses the bearings of the last WINDOW_S seconds, and needs at least MIN_IMAGES of them.
 WINDOW_S, MIN_IMAGES = 1.0, 12
-# More roll than this is not followed calmly, rad; less is.
+# A camera with more roll than this makes steering oscillate, rad.
 MAX_ROLL = math.radians(27.0)
-# A smaller answer is that of a target which moves with the gimbal: then nothing is reported.
+# The factor k is the motion of the picture divided by the turn of the gimbal. If |k| is smaller than this,
+# the target moves together with the gimbal, and no roll can be measured.
 MIN_ANSWER = 0.7
-# So many images in a row must show a roll: a target's own motion may look like one for a moment.
+# A roll is reported if this many images in a row show it. A target's own motion may look like a roll briefly.
 MIN_DOUBTS = 4
-# Standard deviation of k below which a roll is reported, and how many of them it must be outside.
+# A measured roll is used if its standard deviation is at most KNOWN, rad. It counts as above or below
+# MAX_ROLL if it differs from MAX_ROLL by SURE standard deviations.
 KNOWN, SURE = 0.15, 3.0
 
 
 class CameraGeometry:
-    """Detects a camera that is rolled against its gimbal. ``roll``: by how much, clockwise seen from behind,
-    rad; None while it fits, or nothing is known. ``fits``: the images showed that it fits."""
+    """Detects a camera that is rolled against its gimbal.
+
+    ``roll``: the camera's roll, clockwise seen from behind, rad; None if it is at most `MAX_ROLL` or not
+    known. ``fits``: whether images have shown that the roll is less than `MAX_ROLL`.
+    """
 
     def __init__(self) -> None:
-        self._seen: deque[tuple[float, complex, complex]] = deque()  # when, bearing, turn of the axis
-        self._yaw = 0.0  # of the last image
+        # (stamp in s, bearing in rad, turn of the optical axis in rad), of the images in the window.
+        self._seen: deque[tuple[float, complex, complex]] = deque()
+        self._yaw = 0.0  # yaw of the optical axis at the last image, rad
         self.roll: float | None = None
         self.fits = False
-        self._doubts = 0  # images in a row that show a roll
+        self._doubts = 0  # number of images in a row that show a roll
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether the last image showed a roll."""
+        """Whether the newest image showed a roll above `MAX_ROLL`."""
         return self._doubts > 0
 
     def begin(self) -> None:
-        """Start again when steering is enabled or the camera was corrected: nothing is known."""
+        """Discard all results: steering was enabled, and the camera may have been remounted since."""
         self.forget()
         self.roll, self.fits = None, False
 
     def forget(self) -> None:
-        """Discard the earlier bearings: another target, another calibration, or a clock that was set."""
+        """Discard the stored bearings: the target, the calibration or the images' clock has changed."""
         self._seen.clear()
         self._doubts = 0
 
     def take(self, stamp_ns: int, azimuth: float, elevation: float, axis: tuple[float, float]) -> None:
-        """Add a measured bearing, rad, and yaw and pitch of the optical axis when its image was taken,
-        rad."""
+        """Add a measured bearing, rad. ``axis``: yaw from north and pitch of the optical axis at the stamp of
+        the image, rad."""
         right = 0.0
         if self._seen:
             right = self._seen[-1][2].real + wrapped(axis[0] - self._yaw) * math.cos(axis[1])

@@ -11,24 +11,26 @@ from efftam_flight.values import GimbalLimits, Rates
 from efftam_ros.core.config import SHARE, CheckedSettings, setting
 from efftam_ros.core.reasons import NO_REASON, Reason
 
-# Beyond it a stop can't be reached, rad.
+# A configured stop at this angle or beyond means that the axis has no stop, rad.
 NO_STOP = 10.0
 
 
 class Phase(Enum):
-    """What the controller does."""
+    """What the gimbal controller does at present."""
 
-    OFF = "off"  # not enabled
-    WAITING = "waiting"  # enabled, no target selected
+    OFF = "off"  # steering is not enabled
+    WAITING = "waiting"  # steering is enabled, but there is no target
     FOLLOWING = "following"  # the target is measured
-    PREDICTING = "predicting"  # by the prediction, for a short time
-    FADING = "fading"  # the prediction is old: the rates go down to zero
-    HOLDING = "holding"  # zero rates, or small ones that a gimbal which stands may answer, for a reason
+    PREDICTING = "predicting"  # the target is not measured: the prediction is followed for a short time
+    FADING = "fading"  # the prediction is old: the rates fall to zero
+    # `GimbalCommand.reason` gives the cause. Rates are zero, or small ones that test whether a stalled gimbal
+    # moves again.
+    HOLDING = "holding"
     CONTROL_LOST = "control lost"  # another component moves the gimbal: nothing is sent
 
 
 class Law(Enum):
-    """The control law that gave the rates."""
+    """The control law that computed the rates."""
 
     NONE = "none"
     LINE_OF_SIGHT = "line of sight"
@@ -37,24 +39,25 @@ class Law(Enum):
 
 @dataclass(frozen=True)
 class ControlConfig(CheckedSettings):
-    """Gains, limits and times of the controller."""
+    """Gains, limits and times of the gimbal controller."""
 
-    # The loop's delay is the command's (30 ms) and the gimbal's lag, whatever the latency: 7 leaves a phase
-    # margin of 58 degrees at a lag of 50 ms. Where the attitudes' time is not known to within 20 ms, 2.5 with
-    # a feed-forward of 0.5 stays calm.
+    # In steering by line of sight the latency of the images is outside the control loop. The loop contains
+    # the delay of the command (30 ms) and the gimbal's lag. At a lag of 50 ms a gain of 7 leaves a phase
+    # margin of 58 degrees. If the stamps of attitudes may be wrong by more than 20 ms, use a gain of 2.5 and
+    # a feed-forward of 0.5.
     kp: float = setting(
         7.0,
-        "gain on the angle between target and axis, 1/s; a gimbal with 150 ms lag takes 2.5 to 4",
+        "gain on the angle between target and optical axis, 1/s; 2.5 to 4 for a gimbal with 150 ms lag",
         within=(0.0, 30.0),
     )
     feed_forward: float = setting(
         1.0,
-        "share of the target's own rate that is added; 0.5 where the attitude's time is uncertain",
+        "share of the target's own rate that is added; 0.5 if the stamps of attitudes are uncertain",
         within=(0.0, 1.5),
     )
     image_latency: float = setting(
         0.1,
-        "time from an image's stamp to its answer, s; the gains for steering without attitude follow from it",
+        "time from an image's stamp to its answer, s; it decides the gains for steering without attitude",
         within=(0.0, 2.0),
     )
     max_pitch_rate: float = setting(
@@ -70,13 +73,13 @@ class ControlConfig(CheckedSettings):
     )
     first_rate: float = setting(
         0.05,
-        "largest rate until the gimbal's attitude shows that it moves, rad/s; four times that "
-        "until the picture shows it; 0: not limited",
+        "largest rate until the attitude shows that the gimbal moves, rad/s; then four times as much until"
+        " the picture shows it; 0: not limited",
         within=(0.0, 20.0),
     )
     camera_roll: float = setting(
         0.0,
-        "how far the camera is rolled against the gimbal, clockwise seen from behind, rad. The same as in"
+        "roll of the camera against the gimbal, clockwise seen from behind, rad. The same as in"
         " efftam_mavlink",
         within=(-math.pi, math.pi),
     )
@@ -85,20 +88,20 @@ class ControlConfig(CheckedSettings):
     )
     pitch_min: float = setting(
         -NO_STOP,
-        "lower stop of the mount, up positive, rad; -10: none",
+        "lower stop of the mount, up positive, rad; -10: there is no stop",
         within=(-NO_STOP, NO_STOP),
     )
     pitch_max: float = setting(
-        NO_STOP, "upper stop of the mount, up positive, rad; 10: none", within=(-NO_STOP, NO_STOP)
+        NO_STOP, "upper stop of the mount, up positive, rad; 10: there is no stop", within=(-NO_STOP, NO_STOP)
     )
     yaw_min: float = setting(
         -NO_STOP,
-        "left stop of the mount from the vehicle's nose, right positive, rad; -10: none",
+        "left stop of the mount from the vehicle's nose, right positive, rad; -10: there is no stop",
         within=(-NO_STOP, NO_STOP),
     )
     yaw_max: float = setting(
         NO_STOP,
-        "right stop of the mount from the vehicle's nose, right positive, rad; 10: none",
+        "right stop of the mount from the vehicle's nose, right positive, rad; 10: there is no stop",
         within=(-NO_STOP, NO_STOP),
     )
     stop_margin: float = setting(
@@ -108,7 +111,7 @@ class ControlConfig(CheckedSettings):
         0.0, "added to the stamps of attitude and heading, s", within=(-1.0, 1.0)
     )
     attitude_age: float = setting(
-        0.2, "largest age of an attitude, s; with an older one the image alone steers", within=(0.02, 2.0)
+        0.2, "largest age of an attitude, s; later, steering is by the image alone", within=(0.02, 2.0)
     )
     acceleration_density: float = setting(
         math.radians(60.0),
@@ -120,7 +123,7 @@ class ControlConfig(CheckedSettings):
     )
     closed_loop_age: float = setting(
         0.15,
-        "largest age of an answer that is used as measured, s; an older one is used by its prediction",
+        "largest age of an answer that counts as measured, s; older ones count as predicted",
         within=(0.0, 2.0),
     )
     silence: float = setting(
@@ -129,16 +132,19 @@ class ControlConfig(CheckedSettings):
         within=(0.05, 2.0),
     )
     coast: float = setting(
-        1.0, "how long a target that is not seen is steered by its prediction, s", within=(0.0, 30.0)
+        1.0, "how long steering uses the prediction of a target that is not seen, s", within=(0.0, 30.0)
     )
-    fade: float = setting(1.0, "time in which the rates then fall to zero, s", within=(0.01, 30.0))
+    fade: float = setting(
+        1.0, "time in which the rates fall to zero after the time coast, s", within=(0.01, 30.0)
+    )
     cautious_share: float = setting(
-        0.3, "share of the largest rates that is allowed at first after a selection or a return", within=SHARE
+        0.3, "share of the largest rates that is allowed during cautious_time", within=SHARE
     )
     cautious_time: float = setting(
-        0.3, "how long that share applies after a selection or a return, s", within=(0.0, 10.0)
+        0.3, "how long rates are smaller after a selection or a return, s", within=(0.0, 10.0)
     )
-    # A tracker that has just started may take a jerk of the image for motion of the target.
+    # Just after a selection the tracker may take a jerk of the image for motion of the target. So rates may
+    # grow only slowly then.
     cautious_acceleration: float = setting(
         1.5, "largest increase of a rate per second during cautious_time, rad/s^2", within=(0.01, 1000.0)
     )
@@ -152,13 +158,14 @@ class ControlConfig(CheckedSettings):
 
     @property
     def limits(self) -> GimbalLimits:
-        """The stops, infinite where there is none."""
+        """The configured stops, rad; infinite where an axis has no stop."""
         stops = (self.pitch_min, self.pitch_max, self.yaw_min, self.yaw_max)
         return GimbalLimits(*(v if abs(v) < NO_STOP else math.copysign(math.inf, v) for v in stops))
 
 
 class Instant(NamedTuple):
-    """One moment on both clocks: the images' clock, which may be set, and one that never jumps, s."""
+    """One moment on two clocks: ``stamp_ns`` on the images' clock, which may be set, and ``steady_s`` on a
+    clock that never jumps."""
 
     stamp_ns: int
     steady_s: float
@@ -166,8 +173,11 @@ class Instant(NamedTuple):
 
 @dataclass(frozen=True)
 class GimbalCommand:
-    """The answer of one tick. ``rates`` are to be sent when ``send``; ``reason`` is empty when all
-    is well; ``at_stop`` names the axes that stand at a mechanical stop."""
+    """The controller's command for one tick.
+
+    ``rates``: the rates to send if ``send`` is true. ``reason``: what limits or prevents steering, empty if
+    nothing does. ``at_stop``: the axes ("pitch", "yaw") that are at a mechanical stop.
+    """
 
     rates: Rates
     send: bool

@@ -1,5 +1,5 @@
-"""Constant-velocity filter of the direction in which the target lies, in a frame that does not turn with the
-camera."""
+"""Constant-velocity filter of the direction from the camera to the target, in a frame that does not turn with
+the camera."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from efftam_flight.angles import wrapped
 from efftam_flight.values import NS
 
-# Spread of the first rate, rad/s: a car at 20 m/s seen from 40 m.
+# Standard deviation of the unknown first rate, rad/s: that of a car at 20 m/s seen from 40 m.
 FIRST_RATE_SPREAD = 0.5
-# From this rate on a target turns as freely as configured, rad/s; a slower one less, down to this share of
-# the density: else the noise of its bearings is most of its rate, and the gimbal shivers.
+# A target at FREE_RATE (rad/s) or faster gets the configured density of acceleration. A slower one gets less,
+# at least the share MIN_SHARE: otherwise its estimated rate would be mostly noise, and the gimbal would
+# shiver.
 FREE_RATE, MIN_SHARE = math.radians(6.0), 0.03
 
 
@@ -27,15 +28,18 @@ class Direction:
 
 
 class _Axis:
-    """A Kalman filter of (angle, rate) with white acceleration."""
+    """A Kalman filter of one angle, rad, and its rate, rad/s. The acceleration is white noise."""
 
     def __init__(self, angle: float, variance: float) -> None:
         self.angle, self.rate = angle, 0.0
         self._aa, self._ar, self._rr = variance, 0.0, FIRST_RATE_SPREAD**2
 
     def step(self, dt: float, density: float, measured: float, variance: float) -> None:
-        """Return the transition and the process noise of a step. ``density``: of the acceleration of a fast
-        target, (rad/s^2)^2/Hz."""
+        """Predict over ``dt`` seconds, then correct with an angle.
+
+        ``density``: power density of a fast target's acceleration, (rad/s^2)^2/Hz. ``measured``: the angle,
+        rad. ``variance``: the variance of this angle, rad^2.
+        """
         density *= min(max((self.rate / FREE_RATE) ** 2, MIN_SHARE), 1.0)
         angle = self.angle + self.rate * dt
         aa = self._aa + dt * (2 * self._ar + dt * self._rr) + density * dt**3 / 3
@@ -49,10 +53,10 @@ class _Axis:
 
 
 class DirectionFilter:
-    """Yaw and pitch of the target.
+    """Filters the yaw and the pitch of the direction to the target.
 
-    ``acceleration``: density of the target's angular acceleration, rad/s^2 per sqrt(Hz); ``noise``: of one
-    measured direction, rad.
+    ``acceleration``: amplitude density of the target's angular acceleration, rad/s^2 per sqrt(Hz).
+    ``noise``: standard deviation of a measured direction, rad.
     """
 
     def __init__(self, acceleration: float, noise: float) -> None:
@@ -69,8 +73,9 @@ class DirectionFilter:
         self._yaw = self._pitch = None
 
     def update(self, stamp_ns: int, yaw: float, pitch: float) -> None:
-        """Update with a direction measured at a later stamp than the last one."""
-        # A degree of yaw is a smaller angle on the sphere the steeper the camera looks.
+        """Correct the filter with a measured direction, rad. Its stamp must be later than the last one's."""
+        # At a steep pitch one degree of yaw is a small angle between directions, so yaw is less certain
+        # there.
         yaw_variance = self._variance / max(math.cos(pitch), 0.05) ** 2
         if self._yaw is None or self._pitch is None:
             self._yaw, self._pitch = _Axis(yaw, yaw_variance), _Axis(pitch, self._variance)
@@ -81,7 +86,7 @@ class DirectionFilter:
         self.stamp_ns = stamp_ns
 
     def predict(self, stamp_ns: int) -> Direction:
-        """Return the direction at a stamp. Raises ValueError while `is_empty`."""
+        """Return the predicted direction at a stamp. Raise ValueError while no direction was measured."""
         if self._yaw is None or self._pitch is None:
             raise ValueError("no direction has been measured yet")
         dt = (stamp_ns - self.stamp_ns) / NS

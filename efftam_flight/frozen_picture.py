@@ -1,7 +1,8 @@
-"""Notices a picture that stands still while the gimbal turns: a hung camera or encoder repeats its last image
-with new stamps, and the target seems to turn with the gimbal for ever.
+"""Detects a frozen picture: the picture stands still while the gimbal turns.
 
-It is a check of the loop, not of pixels: a gimbal that turns must move the picture.
+A camera or encoder that hangs may repeat its last image with new stamps. Then the target seems to move with
+the gimbal, and steering would never end. Repeated pixels are not searched for. Instead, the motion between
+images is compared with the turn of the gimbal.
 """
 
 from __future__ import annotations
@@ -10,37 +11,43 @@ import math
 
 from efftam_flight.angles import wrapped
 
-# The gimbal has turned so far, rad, over so long, s, while the picture moved by less than this share of what
-# the turn makes of it: it is frozen. The time covers an attitude that is a little late against the images.
+# The picture is frozen if the gimbal has turned by more than TURNED (rad) within at least STILL_S (s), while
+# the picture moved by less than SHARE of the motion that this turn causes. STILL_S allows for attitudes that
+# are a little late against the images.
 TURNED, STILL_S, SHARE = math.radians(2.0), 0.12, 0.1
-# Images of one scene differ by noise, which looks like at least so much motion; repeated ones do not, px.
+# Noise makes two images of one scene look moved by at least this much, px. A repeated image shows less.
 MIN_MOTION_PX = 0.005
 NS = 1_000_000_000
 
 
 class FrozenPicture:
-    """Takes every image that was answered. ``is_frozen`` until the picture moves again."""
+    """Compares the motion of the images with the turn of the gimbal. ``is_frozen``: whether the picture
+    stands still while the gimbal turns."""
 
     def __init__(self) -> None:
         self.is_frozen = False
-        self._axis: tuple[float, float] | None = None  # of the last image
-        self._since_ns = 0  # the image that was the last to move
-        self._turned = 0.0  # since then, rad
-        self._shift_px = 0.0  # the largest since then
+        self._axis: tuple[float, float] | None = None  # yaw and pitch of the optical axis at the last image
+        self._since_ns = 0  # stamp of the last image that differs from the one before
+        self._turned = 0.0  # turn of the gimbal since `_since_ns`, rad
+        self._shift_px = 0.0  # largest motion of the picture since `_since_ns`
 
     def forget(self) -> None:
-        """Discard the earlier images: another stream, another target, another calibration."""
+        """Discard the earlier images: the stream, the target or the calibration has changed."""
         self.is_frozen = False
         self._begin(None, 0)
 
     def take(
         self, stamp_ns: int, axis: tuple[float, float] | None, shift_px: float, focal_px: float | None
     ) -> None:
-        """Add an image. ``axis``: yaw from north and pitch of the optical axis when it was taken, rad, None
-        where they are not known; ``shift_px``: the largest motion of an image corner since the image before,
-        NaN where it is not known; ``focal_px``: of the camera, None where it is not known."""
+        """Add an image.
+
+        ``axis``: yaw from north and pitch of the optical axis at the stamp of the image, rad. ``shift_px``:
+        the largest motion of an image corner since the target's last image, NaN if unknown. ``focal_px``:
+        the camera's focal length. ``axis`` and ``focal_px`` are None if unknown.
+        """
         if self.is_frozen:
-            # A view of its own can't be compared with the frozen one.
+            # The motion is NaN if the new image can't be compared with the frozen one. That ends the freeze,
+            # too.
             if not shift_px <= max(MIN_MOTION_PX, 2 * self._shift_px):
                 self.forget()
             return
@@ -57,6 +64,6 @@ class FrozenPicture:
         self.is_frozen = self._turned > TURNED and stamp_ns - since_ns >= STILL_S * NS
 
     def _begin(self, axis: tuple[float, float] | None, stamp_ns: int) -> None:
-        """Start anew: the picture moves up to this image, or that is not known."""
+        """Start measuring at this image: the picture moved, or its motion can't be judged."""
         self._axis, self._since_ns = axis, stamp_ns
         self._turned = self._shift_px = 0.0

@@ -1,7 +1,7 @@
-"""Steers a gimbal by the tracker's answers; every tick returns the command with its reason.
+"""Steers a gimbal by the tracker's answers. Each tick returns a command with its reason.
 
-Called by a timer, never by a message: when nothing comes any more, the timer must still bring the rates to
-zero. All input is stored when it comes and used at the next tick.
+A timer calls `GimbalControl.tick`, not the arrival of a message: if messages stop, the timer must still bring
+the rates to zero. Each input is stored when it arrives, and used at the next tick.
 """
 
 from __future__ import annotations
@@ -23,35 +23,39 @@ from efftam_ros.core.types import TrackState
 from efftam_ros.messages.bearing import CameraModel
 from efftam_ros.messages.reports import MotionReport
 
-# A step of the images' clock against the steady one, s.
+# The images' clock was set if, between two ticks, it advances more or less than the steady clock by this, s.
 CLOCK_STEP_S = 0.2
-# Longest time between two answers, s; a longer one invalidates earlier measurements.
+# Longest time between the stamps of two answers, s. A longer gap invalidates earlier measurements.
 GAP_S = 1.0
-# Until the picture answers the gimbal's motion, rates are at most so many times the first rate.
+# Until the picture has shown that the gimbal moves it as expected, rates are limited to `first_rate` times
+# this factor.
 TRIAL_SHARE = 4.0
 
 
 class Permission:
-    """Whether steering is permitted: off until it is enabled, and again after control was lost or not granted
-    in time. ``gimbal_alive``: whether the gimbal itself sends messages; its manager may continue without it.
+    """Decides whether steering is permitted: from `enable` on, until control of the gimbal is lost or is not
+    granted in time.
+
+    ``gimbal_alive``: whether the gimbal itself sends messages. The gimbal's manager may do so without it.
     """
 
     def __init__(self) -> None:
         self.enabled = False
         self.gimbal_alive = True
-        self._control: Control | None = None  # None: not reported yet
-        self._reason = NO_REASON  # why, as the manager reports it
+        self._control: Control | None = None  # who controls the gimbal; None: not reported yet
+        self._reason = NO_REASON  # the manager's reason for `_control`
         self._held = False  # whether control was held at any time since `enable`
         self._waits_since_s = math.inf
-        self._lost = NO_REASON  # why it was taken away
-        self._ended = NO_REASON  # why the controller gave it up
+        self._lost = NO_REASON  # why control was lost or not granted; empty if neither happened
+        self._ended = NO_REASON  # why the controller itself ended steering; empty if it did not
 
     def enable(self, enabled: bool) -> None:
         self.enabled, self._lost, self._ended = enabled, NO_REASON, NO_REASON
         self._held, self._waits_since_s = self._control is Control.HELD, math.inf
 
     def on_control(self, control: Control, reason: Reason) -> None:
-        """Note who is in control now. Another component's control ends steering until it is enabled again."""
+        """Store who controls the gimbal. If control was held and is lost, steering ends until it is enabled
+        again."""
         self._control, self._reason = control, reason
         self._held = self._held or control is Control.HELD
         if self.enabled and self._held and control in (Control.OTHER, Control.NOBODY):
@@ -59,11 +63,11 @@ class Permission:
             self.enabled, self._lost = False, ReasonCode.CONTROL_LOST.reason(who=who)
 
     def end(self, reason: Reason) -> None:
-        """End steering until it is enabled again."""
+        """End steering for this reason, until it is enabled again."""
         self.enabled, self._ended = False, reason
 
     def wait(self, now_s: float) -> None:
-        """End steering where control was not granted in time."""
+        """End steering if control was not granted within `GIVEN_S` of waiting. ``now_s``: steady time, s."""
         waits = self.enabled and not self._held and self.waits_for
         self._waits_since_s = min(self._waits_since_s, now_s) if waits else math.inf
         if now_s - self._waits_since_s > GIVEN_S:
@@ -73,8 +77,8 @@ class Permission:
 
     @property
     def waits_for(self) -> Reason:
-        """What control waits for; empty where it was granted, or where rates may count without it: a manager
-        that never reports who is in control may obey nevertheless, and the bridge decides that."""
+        """Why control is not granted yet; empty if it is granted, or if the manager has never reported who is
+        in control. Such a manager may obey rates nevertheless, which the bridge decides."""
         if self._control is Control.SILENT:
             who = self._reason or ReasonCode.AUTOPILOT_SILENT.reason(duration="")
             return ReasonCode.MANAGER_UNREACHABLE.reason(who=who)
@@ -83,7 +87,7 @@ class Permission:
         return NO_REASON
 
     def refusal(self) -> tuple[Phase, Reason] | None:
-        """Return why nothing may be steered, with what the controller does then; None when it may."""
+        """Return the phase and the reason if steering is not permitted; None if it is permitted."""
         if self._lost:
             return Phase.CONTROL_LOST, self._lost
         if not self.enabled:
@@ -96,7 +100,7 @@ class Permission:
 
 
 class GimbalControl:
-    """The controller of one gimbal. Not thread-safe: one thread gives input and calls `tick`."""
+    """The controller of one gimbal. It is not thread-safe: one thread must make all calls."""
 
     def __init__(self, config: ControlConfig | None = None) -> None:
         self.config = config or ControlConfig()
@@ -104,7 +108,7 @@ class GimbalControl:
         self._stall = StallDetector(self.config.first_rate)
         self._picture = FrozenPicture()
         self._geometry = CameraGeometry()
-        self._tried_s: float | None = None  # since when the gimbal is moved, since it was enabled
+        self._tried_s: float | None = None  # steady time of the first motion since steering was enabled
         self._permission = Permission()
         self._camera: CameraModel | None = None
         self._estimate: MotionReport | None = None
@@ -113,16 +117,16 @@ class GimbalControl:
         self._cautious_until_s = -math.inf
         self._last = STOPPED
         self._last_tick: Instant | None = None
-        self._stood_s = 0.0  # how long the images' clock stands still
-        self._moves = False  # by the last command
-        self._moved_s: float | None = None
+        self._stood_s = 0.0  # how long the images' clock has not advanced, s
+        self._moves = False  # whether the last tick steered the gimbal, rather than hold it
+        self._moved_s: float | None = None  # steady time of the last tick that steered, or of the first zero
 
     @property
     def enabled(self) -> bool:
         return self._permission.enabled
 
     def set_enabled(self, enabled: bool) -> None:
-        """Enable or disable steering. Initially disabled, and again after control was lost."""
+        """Enable or disable steering. It is disabled initially and whenever control is lost."""
         self._permission.enable(enabled)
         self._stall.forget()
         self._geometry.begin()
@@ -131,40 +135,42 @@ class GimbalControl:
 
     @property
     def waits_for(self) -> Reason:
-        """What an enabled controller waits for before it may steer; empty when it waits for nothing."""
+        """Why control of the gimbal is not granted yet; empty if steering need not wait for control."""
         return self._permission.waits_for
 
     def on_control(self, control: Control, reason: Reason = NO_REASON) -> None:
-        """Note who is in control of the gimbal, and why. Losing control while steering disables it until the
-        next `set_enabled`."""
+        """Store who controls the gimbal, and why. If control is lost while steering is enabled, steering is
+        disabled until the next `set_enabled`."""
         self._permission.on_control(control, reason)
 
     def on_gimbal_alive(self, alive: bool) -> None:
-        """Note whether the gimbal itself sends messages; its manager may continue without it."""
+        """Store whether the gimbal itself sends messages. The gimbal's manager may do so without it."""
         self._permission.gimbal_alive = alive
         if not alive:
             self._stall.forget()
 
     def on_camera(self, camera: CameraModel) -> None:
-        """Set the camera's calibration; a changed one (zoom) invalidates earlier measurements."""
+        """Set the camera's calibration. A change of the calibration, such as a zoom, invalidates earlier
+        measurements."""
         if self._camera is not None and camera != self._camera:
             self._forget()
         self._camera = camera
 
     def on_attitude(self, sample: AttitudeSample, now: Instant) -> bool:
-        """Take the gimbal's attitude. Returns False when it is no rotation or lies in the future."""
+        """Store the gimbal's attitude. Return False if its quaternion is no rotation, or if its stamp lies in
+        the future."""
         return self._steering.add_attitude(sample, now)
 
     def on_vehicle(self, sample: VehicleSample) -> bool:
-        """Take the vehicle's heading. Returns False when it is not finite."""
+        """Store the vehicle's heading. Return False if a number in it is not finite."""
         return self._steering.add_vehicle(sample)
 
     def on_limits(self, limits: GimbalLimits) -> None:
-        """Set the mount's stops, as its manager reports them."""
+        """Set the mount's end stops as the gimbal's manager reports them. The configured stops stay valid."""
         self._steering.set_limits(limits)
 
     def on_estimate(self, estimate: MotionReport, now: Instant) -> None:
-        """Take the tracker's answer for one image. A second answer with the same stamp replaces the first
+        """Store the tracker's answer for one image. A second answer with the same stamp replaces the first
         one, and does not count as a second measurement."""
         last, self._estimate, self._arrived_s = self._estimate, estimate, now.steady_s
         step_s = math.inf if last is None else (estimate.stamp_ns - last.stamp_ns) / NS
@@ -182,13 +188,13 @@ class GimbalControl:
             self._steering.measure(estimate)
 
     def _watch_picture(self, estimate: MotionReport) -> None:
-        """Compare the picture's motion with the gimbal's."""
+        """Compare the picture's motion with the gimbal's, to detect a frozen picture or a rolled camera."""
         intrinsics = None if self._camera is None else self._camera.intrinsics
         focal_px = None if intrinsics is None else intrinsics.fx
         axis, was_frozen = self._steering.axis_from_north(estimate.stamp_ns), self._picture.is_frozen
         self._picture.take(estimate.stamp_ns, axis, estimate.image_shift, focal_px)
         if was_frozen and not self._picture.is_frozen:
-            self._forget()  # what was measured in the frozen picture
+            self._forget()  # the measurements made in the frozen picture are wrong
         is_seen = estimate.valid and estimate.measured and estimate.has_bearing and _is_finite(estimate)
         if self._picture.is_frozen or not is_seen or axis is None:
             self._geometry.forget()
@@ -200,7 +206,7 @@ class GimbalControl:
             self._permission.end(ReasonCode.CAMERA_ROLLED.reason(roll_deg=seems))
 
     def tick(self, now: Instant) -> GimbalCommand:
-        """Decide what the gimbal does until the next tick; call at 50 Hz."""
+        """Return the command that holds until the next tick. Must be called at 50 Hz."""
         dt_s = self._since_last_tick(now)
         self._permission.wait(now.steady_s)
         self._stall.take(self._last, dt_s, self._steering.axis(now), now.steady_s)
@@ -210,13 +216,14 @@ class GimbalControl:
         return GimbalCommand(rates, self._sends(wish, now), wish.phase, wish.law, wish.reason, wish.at_stop)
 
     def _since_last_tick(self, now: Instant) -> float:
-        """Seconds since the last tick. When the images' clock was set meanwhile, all that was kept goes."""
+        """Return the time since the last tick, at most 0.1 s. If the images' clock was set since then, all
+        stored measurements are discarded."""
         last, self._last_tick = self._last_tick, now
         if last is None:
             return 0.0
         steady_s = now.steady_s - last.steady_s
         stepped_s = (now.stamp_ns - last.stamp_ns) / NS - steady_s
-        # A clock that comes as messages (/clock) stands still between two of them: that is no step.
+        # Simulated time (/clock) stands still between two messages and then advances: the clock was not set.
         if now.stamp_ns == last.stamp_ns:
             self._stood_s += steady_s
         else:
@@ -237,8 +244,8 @@ class GimbalControl:
             self._cautious_until_s = self._last_tick.steady_s + self.config.cautious_time
 
     def _decide(self, now: Instant, dt_s: float) -> GimbalCommand:
-        """Decide by a list of conditions: first whether steering is permitted, then whether there is an
-        answer to steer by."""
+        """Return the command, before its rates are limited. The command holds the gimbal unless steering is
+        permitted and the newest answer is usable."""
         refusal = self._permission.refusal()
         if refusal is not None:
             return _hold(refusal[1], refusal[0])
@@ -264,7 +271,7 @@ class GimbalControl:
         return self._follow(estimate, now, dt_s)
 
     def _follow(self, estimate: MotionReport, now: Instant, dt_s: float) -> GimbalCommand:
-        """Steer by an answer that may be used, as long as it is young enough."""
+        """Return the command that follows a usable answer, or holds the gimbal if the answer is too old."""
         config = self.config
         age_s = (now.stamp_ns - estimate.stamp_ns) / NS
         if age_s < -FUTURE_S:
@@ -273,7 +280,7 @@ class GimbalControl:
             return _hold(ReasonCode.ANSWER_OLD.reason(age_s=age_s))
         unseen_s = age_s if estimate.measured else age_s + estimate.age_s
         left = 1.0 - max(unseen_s - config.coast, 0.0) / config.fade
-        if not left > 0.0:  # also when the age is NaN: never measured
+        if not left > 0.0:  # also true if the age is NaN, because the target was never measured
             return _hold(ReasonCode.UNSEEN.reason(unseen_s=unseen_s))
         if self._stall.rests(now.steady_s):
             self._forget()
@@ -291,7 +298,7 @@ class GimbalControl:
         return GimbalCommand(rates, True, phase, law, reason, at_stop)
 
     def _tried(self, rates: Rates, now: Instant) -> Rates:
-        """Return the rates, small for a second until the picture answers the gimbal's motion as it should."""
+        """Limit the rates for the first second of motion, and while the images suggest a rolled camera."""
         if self._tried_s is None and not rates.is_zero:
             self._tried_s = now.steady_s
         is_trial = self._tried_s is not None and now.steady_s - self._tried_s < GEOMETRY_S
@@ -314,12 +321,13 @@ class GimbalControl:
         )
 
     def _sends(self, wish: GimbalCommand, now: Instant) -> bool:
-        """Send zero rates for a while after the last motion, so that one lost packet does not leave the
-        gimbal turning; then nothing, so that another component can take the gimbal."""
+        """Return whether this tick sends rates. Zero rates are repeated for `zero_time` after the last
+        motion, so that one lost packet does not leave the gimbal turning. Then nothing is sent, so that
+        another component can take control."""
         if wish.phase is Phase.CONTROL_LOST:
             self._moves, self._moved_s = False, None
             return False
-        # The first zero goes out however late this tick is.
+        # The first zero rate is sent even if this tick comes later than `zero_time`.
         if wish.send or self._moves:
             self._moves, self._moved_s = wish.send, now.steady_s
             return True
@@ -331,7 +339,8 @@ def _hold(reason: Reason, phase: Phase = Phase.HOLDING) -> GimbalCommand:
 
 
 def _unrolled(estimate: MotionReport, roll: float) -> MotionReport:
-    """Return the answer as an upright camera would give it."""
+    """Return the answer with bearing and rates as an upright camera would measure them. ``roll``: the
+    camera's roll, clockwise seen from behind, rad."""
     azimuth, elevation = unrolled(estimate.azimuth, estimate.elevation, roll)
     c, s = math.cos(roll), math.sin(roll)
     right, down = estimate.azimuth_rate, estimate.elevation_rate
@@ -354,5 +363,6 @@ def _is_finite(estimate: MotionReport) -> bool:
 
 
 def _approach(last: float, wanted: float, step: float) -> float:
-    """Return ``wanted``, at most ``step`` faster than ``last``; slowing down is not limited."""
+    """Return the rate ``wanted``, limited so that its size grows by at most ``step`` from ``last``. Slowing
+    down is not limited."""
     return min(max(wanted, min(last, 0.0) - step), max(last, 0.0) + step)

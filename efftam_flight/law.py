@@ -1,8 +1,8 @@
-"""The two control laws: by line of sight where the gimbal's attitude is known, by the image alone elsewhere.
+"""The two control laws: line of sight, used while the gimbal's attitude is known, and image only.
 
 Line of sight: the target's direction in space is the gimbal's attitude *at the image's stamp* plus the
-bearing, so the latency of camera and tracker is outside the loop and what remains is the gimbal's own lag.
-Image only: the latency sits inside the loop; the gains follow from it.
+bearing. So the latency of camera and tracker is outside the loop, and only the gimbal's own lag is inside.
+Image only: the latency is inside the loop, so the gains must be lower the longer it is.
 """
 
 from __future__ import annotations
@@ -14,24 +14,28 @@ from efftam_flight.control_config import ControlConfig
 from efftam_flight.direction_filter import Direction
 from efftam_flight.values import Rates
 
-# Half a frame at 30 Hz, half a tick at 50 Hz and the gimbal's own delay, s.
+# Delay in the loop besides the latency, s: half a frame at 30 Hz, half a tick at 50 Hz, and the gimbal's
+# delay of 20 ms.
 LOOP_DELAY_S = 0.047
 GIMBAL_LAG_S = 0.05
-# kp (D + lag) of control by the image alone: 0.35 is calm, 0.7 the most one should, 1 rings.
+# The product of kp and the loop's whole delay and lag, for control by the image alone. A value of 0.35 is
+# calm, 0.7 is the largest sensible one, and with 1 the loop oscillates.
 GAIN = 0.5
-# The yaw rate fades to zero between these pitches, rad: at nadir yaw is undefined.
+# The yaw rate falls to zero between these two pitches, rad: in a camera that looks straight down, yaw is
+# undefined.
 STEEP = math.radians(75.0)
 NADIR = math.radians(88.0)
 
 
 def nadir_factor(pitch: float) -> float:
-    """Factor on the yaw rate by the camera's pitch: 1 up to 75 degrees, 0 from 88 on."""
+    """Return the factor on the yaw rate for a pitch of the camera, rad: 1 up to 75 degrees from level, 0 from
+    88 degrees on."""
     return min(max((NADIR - abs(pitch)) / (NADIR - STEEP), 0.0), 1.0)
 
 
 def line_of_sight(target: Direction, axis: tuple[float, float], gains: ControlConfig) -> Rates:
-    """Rates that bring the optical axis (yaw, pitch) onto the target and keep it there, both at this moment
-    and in the same frame."""
+    """Return rates that bring the optical axis onto the target and keep it there. ``axis``: yaw and pitch of
+    the optical axis, rad, at the same moment and in the same frame as ``target``."""
     yaw, pitch = axis
     return Rates(
         pitch=gains.kp * (target.pitch - pitch) + gains.feed_forward * target.pitch_rate,
@@ -40,11 +44,12 @@ def line_of_sight(target: Direction, axis: tuple[float, float], gains: ControlCo
 
 
 class ImageOnly:
-    """Proportional-integral control of the bearing; its integrals are the target's steady rate.
+    """Proportional-integral control of the bearing. The integral of an axis settles at the target's rate.
 
-    The loop is kp e^(-sD) / (s (1 + s lag)), crossover near kp: the phase margin is 90 degrees
-    - 57.3 kp (D + lag) - atan(ki / kp^2), 54 degrees. ``latency_s``: from an image's stamp to its answer;
-    ``kp`` 1/s and ``ki`` 1/s^2 follow from it.
+    The open loop is kp e^(-sD) / (s (1 + s lag)), with D the delay and lag that of the gimbal. It crosses
+    over near kp. The phase margin is 90 degrees - 57.3 kp (D + lag) - atan(ki / kp^2), which is 54 degrees
+    here. ``latency_s``: time from an image's stamp to its answer, s. It decides ``kp``, 1/s, and ``ki``,
+    1/s^2.
     """
 
     def __init__(self, latency_s: float) -> None:
@@ -58,10 +63,11 @@ class ImageOnly:
     def rates(
         self, azimuth: float, elevation: float, dt_s: float, most: Rates, hold_pitch: bool, hold_yaw: bool
     ) -> Rates:
-        """Rates for a bearing of this moment.
+        """Return rates for the present bearing, rad.
 
-        ``dt_s``: since the last call; ``most``: the integrals' bounds; ``hold_pitch``, ``hold_yaw``: the
-        integral stays (at a stop, while the target is only predicted).
+        ``dt_s``: time since the last call. ``most``: the largest size of the integrals, rad/s.
+        ``hold_pitch``, ``hold_yaw``: whether this axis keeps its integral, because the axis is at a stop or
+        the target is only predicted.
         """
         if not hold_pitch:
             self._pitch = bounded(self._pitch - self.ki * elevation * dt_s, most.pitch)

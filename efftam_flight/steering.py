@@ -1,4 +1,5 @@
-"""Computes gimbal rates: keeps the measurements, selects the law, limits rates at nadir and end stops."""
+"""Computes gimbal rates: stores the measurements, selects the control law, and limits the rates at end stops
+and in a camera that looks straight down."""
 
 from __future__ import annotations
 
@@ -14,19 +15,20 @@ from efftam_flight.values import NS, AttitudeSample, GimbalLimits, Rates, Vehicl
 from efftam_ros.core.reasons import NO_REASON, Reason, ReasonCode
 from efftam_ros.messages.reports import MotionReport
 
-# An attitude further ahead of the images' clock than this is rejected, s.
+# An attitude whose stamp is further ahead of the images' clock than this is rejected, s.
 FUTURE_S = 0.05
+# How long attitudes must have arrived without fault before line of sight is used again, s.
 WELL_S = 0.5
 
 
-# Rates, the law, a remark on what limits steering, and the axes at a stop.
+# (rates, control law, reason for a limit of steering or an empty reason, names of the axes at a stop)
 Steered = tuple[Rates, Law, Reason, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
 class _Stop:
-    """Whether one axis is at a stop: at the lower or upper one by its angle, or at one as the gimbal
-    reports."""
+    """Whether one axis is at a stop. ``low``, ``high``: its angle has reached the lower or the upper stop.
+    ``reported``: the gimbal reports that the axis is at one of its stops."""
 
     low: bool = False
     high: bool = False
@@ -43,23 +45,22 @@ class Steering:
         self._gimbal = GimbalHistory()
         self._vehicle = VehicleHistory()
         self._attitude_arrived_s = -math.inf
-        self._ahead_s = 0.0  # by which the newest attitude was refused
+        self._ahead_s = 0.0  # how far the newest attitude lies in the future, s; 0 if it was accepted
         self._filter = DirectionFilter(config.acceleration_density, config.bearing_noise)
         self._filter_frame: YawFrame | None = None
         self._image_only = ImageOnly(config.image_latency)
         self._last = Rates()
         self._law = Law.NONE
-        self._distrust: tuple[float, Reason] = (
-            -math.inf,
-            NO_REASON,
-        )  # until when the image alone steers, and why
+        # Steady time (s) until which the law is image only, and the reason.
+        self._distrust: tuple[float, Reason] = (-math.inf, NO_REASON)
 
     def forget_target(self) -> None:
         self._filter.reset()
         self._image_only.reset()
 
     def set_limits(self, limits: GimbalLimits) -> None:
-        """Set the mount's own stops; of these and the configured ones the tighter counts."""
+        """Set the mount's own end stops. On each side the tighter one of these and the configured stops
+        applies."""
         self._limits = self._config.limits.tightened(limits)
 
     def forget_attitude(self) -> None:
@@ -67,9 +68,11 @@ class Steering:
         self._vehicle.clear()
 
     def add_attitude(self, sample: AttitudeSample, now: Instant) -> bool:
-        """Add an attitude; False when it is no rotation or lies in the future."""
+        """Store an attitude. Return False, and drop it, if its quaternion is no rotation, or if its stamp
+        lies more than `FUTURE_S` in the future."""
         stamp_ns = sample.stamp_ns + round(self._config.attitude_offset * NS)
-        # Before and after the offset: it takes out a clock that is ahead, and follows images stamped late.
+        # The smaller stamp counts, with or without the offset. An offset below zero corrects a clock that is
+        # ahead. An offset above zero makes stamps later on purpose, to match images that are stamped late.
         ahead_s = (min(sample.stamp_ns, stamp_ns) - now.stamp_ns) / NS
         self._ahead_s = ahead_s if ahead_s > FUTURE_S else 0.0
         if self._ahead_s:
@@ -80,12 +83,12 @@ class Steering:
         return taken
 
     def add_vehicle(self, sample: VehicleSample) -> bool:
-        """Add the vehicle's heading; False when it is not finite."""
+        """Store the vehicle's heading. Return False, and drop it, if a number in it is not finite."""
         stamp_ns = sample.stamp_ns + round(self._config.attitude_offset * NS)
         return self._vehicle.add(sample._replace(stamp_ns=stamp_ns))
 
     def axis_from_north(self, stamp_ns: int) -> tuple[float, float] | None:
-        """Yaw from north and pitch of the optical axis at a stamp, rad; None where they are not known."""
+        """Return yaw from north and pitch of the optical axis at a stamp, rad; None if unknown."""
         q = self._gimbal.at(stamp_ns)
         frame, heading = self._heading_at(stamp_ns)
         if q is None or frame is not YawFrame.EARTH:
@@ -94,9 +97,10 @@ class Steering:
         return wrapped(yaw + heading), pitch
 
     def measure(self, estimate: MotionReport) -> None:
-        """Take a bearing into the filter of directions, if the attitude at its image's stamp is known.
+        """Correct the filter of directions with a bearing, if the attitude at its image's stamp is known.
 
-        A predicted bearing only starts the filter: it is made from the measured ones before it.
+        A predicted bearing is used only to start an empty filter. It contains no new measurement, because the
+        tracker computed it from earlier ones.
         """
         if not (estimate.measured or self._filter.is_empty):
             return
@@ -111,14 +115,19 @@ class Steering:
         self._filter.update(estimate.stamp_ns, wrapped(yaw + heading), pitch)
 
     def steer(self, estimate: MotionReport, now: Instant, dt_s: float, measured: bool) -> Steered:
-        """Rates for this moment. ``dt_s`` since the last call; ``measured``: the integrals may move."""
+        """Return the rates for this moment, the law, the reason for a limit, and the axes at a stop.
+
+        ``dt_s``: time since the last call. ``measured``: whether the bearing is a recent measurement; only
+        then the integrals of the image-only law change.
+        """
         sample = self._gimbal.newest
         stops = self._stops(now)
         missing = self._distrusted(now)
         frame, heading = self._heading_at(now.stamp_ns)
         q = None
         if sample is not None:
-            # Held where extrapolation ends: to go back to the sample would be a jump of the axis.
+            # Attitudes are extrapolated for at most EXTRAPOLATED_NS. After that the last extrapolated
+            # attitude is kept: with the sample itself, the axis would jump back.
             q = self._gimbal.at(min(now.stamp_ns, sample.stamp_ns + EXTRAPOLATED_NS)) or sample.q
         if not missing and q is not None and not self._filter.is_empty and frame is self._filter_frame:
             law = Law.LINE_OF_SIGHT
@@ -146,7 +155,7 @@ class Steering:
         return rates, law, note, at_stop
 
     def axis(self, now: Instant) -> tuple[float, float] | None:
-        """Yaw, in the frame of the rates, and pitch of the gimbal, rad; None where they are not known."""
+        """Return yaw, in the frame of the rates, and pitch of the gimbal, rad; None if unknown."""
         sample = self._gimbal.newest
         if sample is None or self._attitude_missing(now):
             return None
@@ -171,7 +180,8 @@ class Steering:
         )
 
     def _heading_at(self, stamp_ns: int) -> tuple[YawFrame | None, float]:
-        """Return the frame in which directions are kept, and what turns the gimbal's yaw into it, rad."""
+        """Return the frame in which directions are filtered, and the angle that must be added to the gimbal's
+        yaw to get the yaw in this frame, rad."""
         if self._gimbal.yaw_frame is YawFrame.VEHICLE:
             heading = self._vehicle.at(stamp_ns)
             if heading is not None:
@@ -179,8 +189,9 @@ class Steering:
         return self._gimbal.yaw_frame, 0.0
 
     def _own_turn(self, frame: YawFrame | None, now: Instant) -> float:
-        """Return the vehicle's yaw rate where it is to be subtracted: rates count from its nose, and
-        directions are kept in space. A heading older than ``attitude_age`` is ignored."""
+        """Return the vehicle's yaw rate, rad/s, which must be subtracted if rates count from its nose and
+        directions are filtered from north. Return 0 otherwise, or if the heading is older than
+        ``attitude_age``."""
         newest = self._vehicle.newest
         if self._config.yaw_lock or frame is not YawFrame.EARTH or newest is None:
             return 0.0
@@ -188,9 +199,11 @@ class Steering:
         return newest.yaw_rate if is_young else 0.0
 
     def _distrusted(self, now: Instant) -> Reason:
-        """Return why line of sight can't be used now; empty when it can. Where it was used and something
-        failed, all must have been well for half a second: a law that changes with every late message is
-        worse."""
+        """Return why line of sight can't be used now; empty if it can be used.
+
+        After a fault line of sight is used again when there was no fault for `WELL_S`. Otherwise the control
+        law would change with every late message.
+        """
         missing = self._attitude_missing(now) or self._heading_missing(now)
         until_s, reason = self._distrust
         if missing and (self._law is Law.LINE_OF_SIGHT or now.steady_s < until_s):
@@ -198,8 +211,8 @@ class Steering:
         return missing or (reason if now.steady_s < until_s else NO_REASON)
 
     def _heading_missing(self, now: Instant) -> Reason:
-        """Return why a yaw from the vehicle's nose can't be turned to north any more; empty when it can, or
-        never could."""
+        """Return why a yaw from the vehicle's nose can't be converted to one from north any more; empty if it
+        can, or if no heading has ever arrived."""
         newest = self._vehicle.newest
         if self._gimbal.yaw_frame is not YawFrame.VEHICLE or newest is None:
             return NO_REASON
@@ -209,7 +222,7 @@ class Steering:
         return ReasonCode.HEADING_OLD.reason(age_s=age_s)
 
     def _attitude_missing(self, now: Instant) -> Reason:
-        """Return why the gimbal's attitude is not good enough for line of sight; empty when it is."""
+        """Return why the gimbal's attitude can't be used for line of sight; empty if it can."""
         newest = self._gimbal.newest
         if newest is None:
             if self._ahead_s:
@@ -221,7 +234,7 @@ class Steering:
         return NO_REASON
 
     def _stops(self, now: Instant) -> dict[str, _Stop]:
-        """Return the stops that the mount has reached, by its newest attitude."""
+        """Return for "pitch" and "yaw" whether the newest attitude is at an end stop of the mount."""
         sample = self._gimbal.newest
         if sample is None or self._attitude_missing(now):
             return {"pitch": _Stop(), "yaw": _Stop()}
@@ -246,7 +259,7 @@ class Steering:
 
 
 def _among(yaw: float, limits: GimbalLimits) -> float:
-    """Return the same yaw in the turn around the middle of its stops: -60 to 260 degrees have 200, not
-    -160."""
+    """Return the yaw plus the multiple of a full turn that brings it closest to the middle between its stops,
+    rad. With stops at -60 and 260 degrees, -160 degrees become 200."""
     middle = (limits.yaw_min + limits.yaw_max) / 2
     return middle + wrapped(yaw - middle) if math.isfinite(middle) else yaw

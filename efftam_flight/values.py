@@ -1,8 +1,8 @@
-"""The values that pass between tracker, gimbal and autopilot.
+"""The types of the values that tracker, gimbal and autopilot exchange.
 
-Stamps (``stamp_ns``) are on the clock of the images, integer ns. Angles and rates follow MAVLink's gimbal
-protocol: pitch positive up, yaw positive right (clockwise seen from above), rad and rad/s. The camera looks
-along the gimbal's forward axis.
+Stamps (``stamp_ns``) are integer ns on the images' clock. Angles and rates follow MAVLink's gimbal protocol:
+pitch positive up, yaw positive right (clockwise seen from above), rad and rad/s. The camera looks along the
+gimbal's forward axis.
 """
 
 from __future__ import annotations
@@ -17,26 +17,30 @@ Quaternion = tuple[float, float, float, float]
 
 
 class YawFrame(Enum):
-    """What the yaw of a gimbal's attitude is counted from."""
+    """The direction in which the yaw of a gimbal's attitude is zero."""
 
-    EARTH = "earth"  # north
-    VEHICLE = "vehicle"  # the vehicle's nose
+    EARTH = "earth"  # yaw counts from north
+    VEHICLE = "vehicle"  # yaw counts from the vehicle's nose
 
 
 class Control(Enum):
-    """Who controls the gimbal, as its manager reports."""
+    """Who controls the gimbal, as the gimbal's manager reports."""
 
-    UNKNOWN = "unknown"  # no manager has reported: rates are not held back
-    HELD = "held"  # by us
-    OTHER = "other"  # by another component
-    NOBODY = "nobody"  # released, or the autopilot restarted
-    SILENT = "silent"  # the manager reported and does not any more
+    UNKNOWN = "unknown"  # no manager has reported yet: rates may be sent nevertheless
+    HELD = "held"  # this bridge is in control
+    OTHER = "other"  # another component is in control
+    NOBODY = "nobody"  # control was released, or the autopilot restarted
+    SILENT = "silent"  # the manager, which reported before, does not report any more
 
 
 @dataclass(frozen=True)
 class AttitudeSample:
-    """The gimbal's attitude: ``q`` (w, x, y, z) turns forward-right-down axes of the gimbal into level
-    forward-right-down axes whose forward is ``yaw_frame``'s zero."""
+    """The gimbal's attitude at one stamp.
+
+    ``q`` (w, x, y, z) transforms from the gimbal's forward-right-down axes to level forward-right-down axes.
+    Forward of the level axes is north or the vehicle's nose, as ``yaw_frame`` states. ``at_pitch_limit``,
+    ``at_yaw_limit``: the gimbal reports that this axis is at an end stop.
+    """
 
     stamp_ns: int
     q: Quaternion
@@ -45,21 +49,22 @@ class AttitudeSample:
     at_yaw_limit: bool = False
 
 
-# MAVLink's GIMBAL_DEVICE_FLAGS and GIMBAL_DEVICE_ERROR_FLAGS.
+# The first line has bits of MAVLink's GIMBAL_DEVICE_FLAGS, the second one bits of GIMBAL_DEVICE_ERROR_FLAGS.
 YAW_LOCK, IN_VEHICLE_FRAME, IN_EARTH_FRAME = 16, 32, 64
 AT_PITCH_LIMIT, AT_YAW_LIMIT = 2, 4
 
 
 def device_sample(stamp_ns: int, q: Quaternion, flags: int, failures: int) -> AttitudeSample:
-    """Make a sample from the fields of message 285; without a frame bit in its flags, YAW_LOCK decides."""
+    """Return a sample from the fields of message 285. If ``flags`` name no frame, the bit YAW_LOCK means that
+    yaw counts from north."""
     from_north = not flags & IN_VEHICLE_FRAME and flags & (IN_EARTH_FRAME | YAW_LOCK)
     frame = YawFrame.EARTH if from_north else YawFrame.VEHICLE
     return AttitudeSample(stamp_ns, q, frame, bool(failures & AT_PITCH_LIMIT), bool(failures & AT_YAW_LIMIT))
 
 
 class VehicleSample(NamedTuple):
-    """The vehicle's heading from north, rad, how fast it turns, rad/s, and its tilt, rad: ``roll`` right side
-    down, ``pitch`` nose up."""
+    """The vehicle's attitude at one stamp: heading ``yaw`` from north, rad; ``yaw_rate``, rad/s; ``roll``,
+    positive right side down, rad; ``pitch``, positive nose up, rad."""
 
     stamp_ns: int
     yaw: float
@@ -70,7 +75,8 @@ class VehicleSample(NamedTuple):
 
 @dataclass(frozen=True)
 class GimbalLimits:
-    """Mechanical stops, rad; yaw from the vehicle's nose. Infinite where there is none."""
+    """Angles of the gimbal's mechanical stops, rad; infinite where an axis has no stop. Yaw counts from the
+    vehicle's nose."""
 
     pitch_min: float = -math.inf
     pitch_max: float = math.inf
@@ -78,7 +84,7 @@ class GimbalLimits:
     yaw_max: float = math.inf
 
     def tightened(self, other: GimbalLimits) -> GimbalLimits:
-        """Return the intersection of both."""
+        """Return the limits that both allow: on each side the tighter stop of the two."""
         return GimbalLimits(
             max(self.pitch_min, other.pitch_min),
             min(self.pitch_max, other.pitch_max),
@@ -89,13 +95,13 @@ class GimbalLimits:
 
 @dataclass(frozen=True)
 class Rates:
-    """Commanded rates of the gimbal, rad/s: pitch up, yaw right positive."""
+    """Commanded rates of the gimbal, rad/s. Pitch is positive up, yaw positive to the right."""
 
     pitch: float = 0.0
     yaw: float = 0.0
 
     def limited(self, most: float) -> Rates:
-        """Return the same direction at no more than ``most``, rad/s."""
+        """Return rates in the same direction whose vector is at most ``most`` long, rad/s."""
         size = math.hypot(self.pitch, self.yaw)
         return self if size <= most else Rates(self.pitch * most / size, self.yaw * most / size)
 

@@ -1,35 +1,39 @@
-"""The table of waiting times of controller and bridge, s. Both sides read it, so that they can't disagree.
-Values with a range for the user stand in `ControlConfig` and `BridgeConfig`.
-"""
+"""Waiting times of the gimbal controller and the bridge, s. Both import this table, so that they can't
+disagree. Times that users can set are fields of `ControlConfig` and `BridgeConfig`."""
 
 from __future__ import annotations
 
-# Rates on the wire
-TICK_S = 0.02  # controller and bridge work at 50 Hz
-KEEP_ALIVE_S = 0.2  # a rate that holds is repeated: PX4 stops after 2 s without one, some gimbals shake
-ZERO_S = 0.1  # between the zeros of a stop sequence
-CONTROLLER_SILENT_S = 0.3  # without a rate of the controller for so long the bridge stops the gimbal
-EARLIER_S = 1.0  # a link that was cut may have ended with a rate that was sent so long ago
-NO_ATTITUDE_REPORT_S = 5.0  # zeros go on without any attitude for so long: that is reported
+# Sending of rates
+TICK_S = 0.02  # period of controller and bridge, which work at 50 Hz
+# Period at which an unchanged rate is repeated. PX4 stops after 2 s without a rate, and some gimbals shake.
+KEEP_ALIVE_S = 0.2
+ZERO_S = 0.1  # time between two zero rates of a stop sequence
+CONTROLLER_SILENT_S = 0.3  # after this time without a rate of the controller, the bridge stops the gimbal
+EARLIER_S = 1.0  # when a link is cut, the last rate that arrived may be one sent this long before the end
+NO_ATTITUDE_REPORT_S = 5.0  # a warning is logged if zero rates are sent for this long without any attitude
 
-# Who is in control
-MANAGER_S = 3.0  # the manager's answer on who is in control; it is asked for again every 2 s
-ASK_AGAIN_S = 1.0  # between two requests for control, and between two releases
+# Control of the gimbal
+MANAGER_S = 3.0  # longest wait for the manager's report on who is in control, requested again every 2 s
+ASK_AGAIN_S = 1.0  # time between two requests for control, and between two releases
 MAX_REQUESTS = 5
-GIVEN_S = 10.0  # control is not given within so long after `enable`: steering ends
+GIVEN_S = 10.0  # steering ends if control was not granted within this time after `enable`
 
-# The gimbal's own motion
-STANDS_S = 0.5  # it stands whose angles stay for so long; a rate that is sent is answered within so long
-LAG_S = 0.15  # a slow gimbal takes so long to turn by another rate
-CREEP_S = 2.0  # by then a motion shows that is too slow to be seen in half a second
-ATTITUDE_PAUSE_S = 0.6  # a slow link brings two attitudes a second: a longer pause is no sign
-GEOMETRY_S = 1.0  # rates stay small for so long until the picture answers the gimbal's motion
-STALL_REST_S = 1.0  # nothing is asked of a gimbal that stood against its rates
-NO_ANSWER_EXPECTED_S = 3.0  # without an attitude for so long no answer of the gimbal is waited for
+# Motion of the gimbal
+
+# A gimbal whose angles do not change for this long stands. A gimbal that works responds to a rate in this
+# time.
+STANDS_S = 0.5
+LAG_S = 0.15  # time that a slow gimbal takes to change to another rate
+CREEP_S = 2.0  # after this time a motion is visible that is too slow to be seen in half a second
+ATTITUDE_PAUSE_S = 0.6  # after a longer pause attitudes count as missing; a slow link brings two per second
+GEOMETRY_S = 1.0  # rates stay small for this long, until the picture has shown that the gimbal moves it
+STALL_REST_S = 1.0  # for this long no motion is commanded after the gimbal stalled
+NO_ANSWER_EXPECTED_S = 3.0  # after this time without an attitude, rates are not limited until a response
 
 # Silence
-GIMBAL_SILENT_S = 0.5  # the gimbal's own messages
-AUTOPILOT_PAUSE_S = 0.5  # messages with the autopilot's time: it may have been restarted, rates become zero
-AUTOPILOT_SILENT_S = 3.0  # any message of the autopilot: the link is broken, nothing is sent
-BRIDGE_SILENT_S = 3.0  # the bridge's status, which comes once a second: the controller assumes that it ended
-BRIDGE_STATUS_S = 1.0
+GIMBAL_SILENT_S = 0.5  # after this time without a message of the gimbal itself, the gimbal counts as silent
+# After this time without a message that carries the autopilot's time, rates are zero: it may be restarting.
+AUTOPILOT_PAUSE_S = 0.5
+AUTOPILOT_SILENT_S = 3.0  # after this time without any message of the autopilot, nothing is sent to it
+BRIDGE_SILENT_S = 3.0  # after this time without a status of the bridge, the controller assumes that it ended
+BRIDGE_STATUS_S = 1.0  # period of the bridge's status

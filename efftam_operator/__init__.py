@@ -1,1 +1,1 @@
-"""The operator's page: live pictures with the target's box in a browser, and selection on them."""
+"""The operator's page: a browser shows live images with the targets' boxes, and the user selects on them."""

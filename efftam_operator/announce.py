@@ -1,4 +1,4 @@
-"""Where the page can be opened: the addresses of this computer, and a QR code for a terminal."""
+"""The lines that a terminal shows when the page is served: the page's addresses and a QR code."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ import struct
 from collections.abc import Sequence
 from contextlib import suppress
 
-SIOCGIFADDR = 0x8915  # <linux/sockios.h>: an interface's IPv4 address
+SIOCGIFADDR = 0x8915  # request number from <linux/sockios.h>: return an interface's IPv4 address
 ANY = ("0.0.0.0", "::")
 
 
 def own_addresses() -> list[str]:
-    """Return the IPv4 addresses under which others may reach this computer, that of the default route first;
-    its name where it has none."""
+    """Return the IPv4 addresses under which other computers may reach this computer.
+
+    The address of the default route comes first. Without an address the list holds only the host name.
+    """
     found, first = [], ""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         for _, name in socket.if_nameindex():
-            with suppress(OSError):  # one without an address
+            with suppress(OSError):  # an interface without an address
                 answer = fcntl.ioctl(asked, SIOCGIFADDR, struct.pack("256s", name[:15].encode()))
                 found.append(socket.inet_ntoa(answer[20:24]))
-        with suppress(OSError):  # nothing is sent by this
+        with suppress(OSError):  # connecting a UDP socket sends nothing, it only selects the route
             asked.connect(("192.0.2.1", 9))
             first = asked.getsockname()[0]
     found = [address for address in found if not address.startswith("127.")]
@@ -29,16 +31,22 @@ def own_addresses() -> list[str]:
 
 
 def announcement(urls: Sequence[str], purpose: str = "") -> str:
-    """Lines for a terminal: each address, and the first as a QR code where others than this computer may open
-    it. ``purpose``: what for, such as " and draw the target"."""
+    """Return lines for a terminal: one for each address, and a QR code of the first if it holds a token.
+
+    ``purpose``: what to do on the page, appended to each address, such as " and draw the target".
+    """
     lines = [f"open {url}{purpose}" for url in urls]
-    if "#" in urls[0]:
+    if "#" in urls[0]:  # a token: the page is served to other computers too
         lines.append(qr_code(urls[0]))
     return "\n".join(lines)
 
 
 def qr_code(text: str) -> str:
-    """Lines of half blocks, light on a dark ground; cameras read the inverse as well."""
+    """Return the text's QR code as lines of half-block characters.
+
+    The code has its true colours on a terminal with light text on a dark background. On a light background it
+    is inverted, which cameras read as well.
+    """
     import cv2
 
     modules = [list(row) for row in cv2.QRCodeEncoder.create().encode(text) > 0]

@@ -1,4 +1,7 @@
-"""What a page may command: the seat, selections and steering, each with one answer."""
+"""Commands of a page: taking the seat, selecting, clearing and steering. Each gets one answer.
+
+The *seat* is the right to command, which one page has at a time.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +17,22 @@ from efftam_operator.settings import Settings
 from efftam_operator.viewer import Viewer
 from efftam_ros.core.errors import InputError
 
-# Enabling takes two presses: not a double click, and the second within this time.
+# Enabling takes two presses. The second must come at least ARMED_FROM_S after the first, so that a double
+# click enables nothing, and at most ARMED_FOR_S after it.
 ARMED_FROM_S = 0.3
 ARMED_FOR_S = 5.0
-# After enabling, the gimbal counts as steered for so long, until the controller's status can show it.
+# For this time after an enable command the gimbal counts as steered, s. By then the controller's status has
+# arrived, which shows whether it is.
 STATUS_S = 1.0
 CONTROLLER = "the gimbal's controller"
 BRIDGE = "the MAVLink bridge"
 
 
 class Seat:
-    """Held by one viewer (any hashable name). ``now_s`` of every call comes from one monotonic clock.
+    """The right to command, which one viewer (named by a text) has at a time.
 
-    The lease is renewed by whatever the holder sends; a holder silent for ``lease_s`` has lost the seat.
+    Every message of the holder renews its lease. A holder that sent nothing for ``lease_s`` seconds loses the
+    seat. ``now_s`` of every method comes from one monotonic clock.
     """
 
     def __init__(self, lease_s: float) -> None:
@@ -35,13 +41,13 @@ class Seat:
         self._renewed_s = 0.0
 
     def holder(self, now_s: float) -> str | None:
-        """Return who may command now."""
+        """Return the name of the viewer that may command; None if no viewer has the seat."""
         if self._holder is not None and now_s - self._renewed_s > self.lease_s:
             self._holder = None
         return self._holder
 
     def take(self, viewer: str, now_s: float) -> None:
-        """Give the seat to ``viewer``, also from somebody else."""
+        """Give the right to command to ``viewer``, even if another viewer has it."""
         self._holder, self._renewed_s = viewer, now_s
 
     def renew(self, viewer: str, now_s: float) -> None:
@@ -49,7 +55,7 @@ class Seat:
             self._renewed_s = now_s
 
     def release(self, viewer: str) -> bool:
-        """Free the seat if ``viewer`` has it, who gives it up or is gone. Returns whether it held it."""
+        """Take the right to command from ``viewer``. Returns whether ``viewer`` had it."""
         held = self._holder == viewer
         if held:
             self._holder = None
@@ -57,7 +63,7 @@ class Seat:
 
 
 class Commands:
-    """Checks who may do what and carries it to the feed."""
+    """Checks whether a page may give a command, and passes the command to the feed."""
 
     def __init__(
         self,
@@ -81,7 +87,10 @@ class Commands:
         }
 
     def joined(self, viewer: Viewer) -> str:
-        """Note a page that opened: it gets the seat when nobody has it. Returns its role."""
+        """Register a page that was opened; it gets the right to command if no page has it.
+
+        Returns the page's role: "operator" if it may command, else "viewer".
+        """
         now_s = time.monotonic()
         if self.seat.holder(now_s) is None:
             self.seat.take(viewer.name, now_s)
@@ -96,7 +105,10 @@ class Commands:
         self.seat.renew(viewer.name, time.monotonic())
 
     def watch_seat(self) -> None:
-        """Announce who holds the seat, and act when nobody does; called every second and at every change."""
+        """Report to all pages which page may command, if that has changed, and apply ``on_operator_lost``.
+
+        Must be called every second, and when the seat was taken or released.
+        """
         now_s = time.monotonic()
         holder = self.seat.holder(now_s)
         if holder != self._sent_holder:
@@ -112,11 +124,11 @@ class Commands:
                 self._feed.clear(wire.MAX_TARGET, lambda answer: None)
 
     def carry_out(self, viewer: Viewer, message: wire.Message) -> None:
-        """Carry out a page's request; one that is not allowed is answered with the reason."""
+        """Carry out a page's request. A request that is not allowed is answered with the reason."""
         if message.op in ("hold", "propose"):
             self._draw(viewer, message)
             return
-        # Whatever comes between two presses takes the first one back.
+        # Enabling takes two presses. Any other command between them cancels the first press.
         armed, viewer.armed = viewer.armed, ("", float("-inf"))
         try:
             if message.op in ("steer", "follow"):
@@ -145,7 +157,10 @@ class Commands:
         self._feed.select(message.selection, self._reply(viewer, message.id))
 
     def _draw(self, viewer: Viewer, message: wire.Message) -> None:
-        """Handle a request made while drawing, of the operator alone: one image is held at a time."""
+        """Carry out "hold" or "propose", which a page sends while its user draws.
+
+        Requests of pages that may not command are ignored: the tracker holds one image at a time.
+        """
         if self.seat.holder(time.monotonic()) != viewer.name:
             return
         if message.op == "hold":
@@ -169,7 +184,11 @@ class Commands:
         self._feed.steer_by(message.target_id, self._reply(viewer, message.id))
 
     def _switch(self, viewer: Viewer, message: wire.Message, armed_s: float) -> None:
-        """Enable or stop gimbal or vehicle: every page may stop, only the operator may enable."""
+        """Arm, enable or stop steering of the gimbal (op "steer") or following by the vehicle (op "follow").
+
+        Every page may stop; only the page with the right to command may arm and enable. ``armed_s``:
+        monotonic time of the first press, -inf if there was none.
+        """
         is_gimbal = message.op == "steer"
         whose = CONTROLLER if is_gimbal else BRIDGE
         switched = self._steering if is_gimbal else self._following
@@ -196,7 +215,10 @@ class Commands:
         return self._hub.is_steered or time.monotonic() - self._enabled_s < STATUS_S
 
     def _would_turn(self, target_id: int) -> bool:
-        """Return whether a selection for this target turns the gimbal: one that is only added does not."""
+        """Return whether a selection for this target would turn the gimbal.
+
+        A selection that adds another target beside the steered one does not.
+        """
         steered = self._hub.steered_target
         return self._is_steered and (steered is None or target_id in (0, steered))
 
@@ -215,14 +237,17 @@ class Commands:
         steering.enable(answered)
 
     def _disarm(self, viewer: Viewer | None) -> None:
-        """Stop a gimbal that is steered, before the target is cleared: what is selected next must not turn
-        it. ``viewer``: who gets the answer if that fails."""
+        """Stop the gimbal if it is steered.
+
+        This is done before a target is cleared: the next selection must not turn the gimbal. ``viewer``: page
+        that receives the controller's answer; None: the answer is dropped.
+        """
         if self._steering is not None and self._is_steered:
             reply = self._reply(viewer, "", CONTROLLER) if viewer is not None else lambda answer: None
             self._stop(self._steering, reply)
 
     def _require_seat(self, viewer: Viewer) -> None:
-        """Take a free seat. Raises InputError where another page has it."""
+        """Give ``viewer`` the right to command if no page has it. Raises InputError if another one has it."""
         now_s = time.monotonic()
         holder = self.seat.holder(now_s)
         if holder is None:
@@ -232,8 +257,11 @@ class Commands:
             raise InputError(f"view only: {holder} is in control; take over first")
 
     def _reply(self, viewer: Viewer, id: str, whose: str = "the tracker") -> Reply:
-        """Return what the feed calls with its answer, from any thread, once; after ``answer_s`` without a
-        call the page gets an error."""
+        """Return the callback by which the feed answers one command; it may be called from any thread.
+
+        The first call sends the answer to the page. If there is no call within the setting ``answer_s``, the
+        page gets an error instead. ``whose``: name of the answering program in that error.
+        """
         loop = asyncio.get_running_loop()
         pending = [True]
 

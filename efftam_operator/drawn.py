@@ -1,4 +1,7 @@
-"""The page of a command that tracks a file: the operator draws on its first image, then watches."""
+"""The page of a command that tracks a video file.
+
+The operator draws the target on the first image, then watches how it is tracked.
+"""
 
 from __future__ import annotations
 
@@ -22,23 +25,28 @@ from efftam_ros.messages.fields import Outcome
 from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport, Selection, VideoProgress
 
 DRAW = Reason(ReasonCode.NO_TARGET, "draw the target")
-# The first image is sent again at this interval: pages opened later get it, and none reports it as old.
+# The first image is sent again at this interval, so that pages opened later receive it, and no page reports
+# that the camera stopped.
 REPEAT_S = 0.2
 
 
 class DrawnPrompt:
-    """The feed of one command. `ask` and `show` are called by the thread that tracks."""
+    """The feed of one command that tracks a file. `ask` and `show` are called from the thread that tracks."""
 
     def __init__(self) -> None:
         self._sink: feed.Sink | None = None
-        self._asked: tuple[int, int, int] | None = None  # stamp, width, height of the picture to draw on
+        # Stamp, ns, and width and height, px, of the picture to draw on; None: there is none yet.
+        self._asked: tuple[int, int, int] | None = None
         self._drawn: Prompt | None = None
         self._has_drawn = threading.Event()
         self._lock = threading.Lock()
 
     def ask(self, bgr: NDArray[np.uint8], stamp_ns: int, progress: VideoProgress | None = None) -> Prompt:
-        """Show a picture, uint8 [H, W, 3], until a person has drawn on it; gives what was drawn, in image px.
-        Waits as long as it takes; Ctrl-C ends it."""
+        """Show an image until a person has drawn the target on it; returns the drawn prompt, in image px.
+
+        Waits without a limit; Ctrl-C ends the wait. ``bgr``: uint8 [H, W, 3]. ``progress``: position in the
+        video, None: not shown.
+        """
         height, width = bgr.shape[:2]
         with self._lock:
             self._asked = stamp_ns, width, height
@@ -49,8 +57,10 @@ class DrawnPrompt:
         return self._drawn
 
     def show(self, bgr: NDArray[np.uint8], track: Track, progress: VideoProgress | None = None) -> None:
-        """Show a picture with what was tracked in it, and how far a video is. The pixels must stay
-        unchanged afterwards."""
+        """Show an image with the tracker's result for it. The pixels must stay unchanged afterwards.
+
+        ``bgr``: uint8 [H, W, 3]. ``progress``: position in the video, None: not shown.
+        """
         if self._sink is None:
             return
         selection = 1 if self._has_drawn.is_set() else 0
@@ -60,7 +70,7 @@ class DrawnPrompt:
         known = {f.name: getattr(track, f.name) for f in fields(BoxReport) if hasattr(track, f.name)}
         known |= {"image_size": (bgr.shape[1], bgr.shape[0]), "selection": selection}
         if not selection:
-            known |= {"presence": math.nan, "quality": math.nan}
+            known |= dict.fromkeys(("confidence", "presence", "quality"), math.nan)
         self._sink(BoxReport(**known))
         velocity = (math.nan, math.nan) if track.motion is None else track.motion.velocity
         valid = track.motion is not None and track.box is not None
@@ -70,13 +80,13 @@ class DrawnPrompt:
         self._sink = sink
 
     def watch(self, watched: bool) -> None:
-        """Ignored: the server encodes an image only for open pages."""
+        """Do nothing: the server itself encodes images only while a page is open."""
 
     def hold(self, stamp_ns: int) -> None:
-        """Do nothing: the first image stays until it was drawn on."""
+        """Do nothing: the first image stays available until the target was drawn."""
 
     def propose(self, selection: Selection) -> None:
-        """Ignored: the network is not loaded yet."""
+        """Do nothing: the network is not loaded while the target is drawn."""
 
     def select(self, selection: Selection, reply: feed.Reply) -> None:
         refusal = self._take(selection)
@@ -88,10 +98,10 @@ class DrawnPrompt:
         reply(feed.CommandAnswer(False, "a file is being tracked; end the command to give up the target"))
 
     def steer_by(self, target_id: int, reply: feed.Reply) -> None:
-        reply(feed.CommandAnswer(False, "of a file one target is tracked"))
+        reply(feed.CommandAnswer(False, "a file is being tracked, with one target only"))
 
     def _take(self, selection: Selection) -> str:
-        """Accept the drawing; returns why not, one line, empty when accepted."""
+        """Accept the drawing. Returns an empty text, or in one line why the drawing is refused."""
         with self._lock:
             if self._asked is None:
                 return "the first picture is not there yet; wait for it"
@@ -113,14 +123,14 @@ class DrawnPrompt:
 
 @dataclass(frozen=True)
 class ServedDrawing:
-    """A page that is served. ``page``: for the images; ``urls``: where it opens."""
+    """A page that is being served. ``page``: receives the images; ``urls``: the page's addresses."""
 
     page: DrawnPrompt
     urls: list[str]
 
     @property
     def announcement(self) -> str:
-        """Lines for a terminal: where the page opens, and what to do there."""
+        """Lines for a terminal: the page's addresses, and what to do on the page."""
         return announcement(self.urls, " and draw the target")
 
 
@@ -131,8 +141,8 @@ def drawn_page(address: str, port: int, token: str, over: str) -> Iterator[Serve
     Args:
         address: Address to listen on.
         port: Port to listen on; 0: a free one.
-        token: What a page must send; "": a new one if the address is not local.
-        over: What the page shows once the block has ended, one line.
+        token: Token that a page must send; "": a new one, or none if the address is a loopback address.
+        over: Line that the page shows once the block has ended.
 
     Raises:
         InputError: The address or port can't be used.

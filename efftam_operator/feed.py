@@ -1,7 +1,8 @@
-"""The interface between the page's server and its source: pictures, boxes and motion in, commands out.
+"""The interface between the page's server and its source.
 
-A *feed* is a camera with a tracker behind it (a ROS node, a command that tracks a file). The server calls its
-methods on its event loop's thread; it gives its reports to the server's `Sink` from any thread.
+A *feed* is a camera with a tracker (a ROS node, or a command that tracks a file). It reports images, boxes
+and motions to the server's `Sink`, from any thread. The server sends commands by calling the feed's methods
+on the thread of the server's event loop.
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport, S
 
 @dataclass(frozen=True)
 class Picture:
-    """One camera image. ``stamp_ns``: integer ns of the camera's clock. Give ``jpeg``, the camera's own JPEG,
-    which is passed on as it is, or ``bgr``, which makes uint8 [H, W, 3] when somebody looks (on a thread of
-    its own; it may raise InputError for an encoding it doesn't know). ``nbytes``: memory that it holds.
-    ``still_s``: for how long not one pixel has changed, s. The pixels must stay unchanged."""
+    """One camera image. Its pixels must stay unchanged.
+
+    ``stamp_ns``: time by the camera's clock, ns. Exactly one of ``jpeg`` and ``bgr`` is given:
+    ``jpeg`` is the camera's own JPEG; ``bgr`` returns the pixels, uint8 [H, W, 3]. ``bgr`` is called only
+    when a page needs the image, on the encoder's thread; it may raise InputError for an unknown encoding.
+    ``nbytes``: memory that this picture occupies. ``still_s``: time in which no pixel has changed, s.
+    """
 
     stamp_ns: int
     jpeg: bytes | None = None
@@ -39,22 +43,25 @@ class Picture:
 
 @dataclass(frozen=True)
 class Unreadable:
-    """An image that can't be read, and why: the tracker will give no box for it."""
+    """An image that can't be read. ``reason``: why. The tracker will report no box for this image."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class NoImages:
-    """Why no image arrives: what was found, with the topic's name, and the remedy, in one line."""
+    """No image arrives. ``reason``: why, with the topic's name and the remedy, in one line."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Of the tracker. ``buffer_s``: how old an image may be for a selection on it, None when any age will do;
-    ``max_targets``: how many it follows at most."""
+    """Limits of the tracker.
+
+    ``buffer_s``: largest age of an image on which a target can be selected, s; None: any age.
+    ``max_targets``: largest number of targets that are followed at once.
+    """
 
     buffer_s: float | None = None
     max_targets: int = 1
@@ -62,9 +69,9 @@ class Limits:
 
 @dataclass(frozen=True)
 class Trackers:
-    """Names of the nodes that answer for the camera's images: more than one is a mistake.
+    """Names of the nodes that publish boxes for the camera's images; more than one is a mistake.
 
-    ``has_restarted``: one of them is another process than before, and has forgotten its targets.
+    ``has_restarted``: one of these nodes was started again, and has forgotten its targets.
     """
 
     names: tuple[str, ...]
@@ -75,14 +82,16 @@ class Lifecycle(Enum):
     """The lifecycle state of the tracker's node."""
 
     ACTIVE = "active"
-    INACTIVE = "inactive"  # it runs and was not activated
+    INACTIVE = "inactive"  # the node runs, but was not activated
     UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
 class CommandAnswer:
-    """The tracker's answer to a command. ``message``: its text; ``selection``: the count of accepted
-    selections (0 when refused)."""
+    """The answer to a command. ``ok``: whether it was accepted; ``message``: the answer's text.
+
+    ``selection``: number of the accepted selection; 0 for a refusal and for other commands.
+    """
 
     ok: bool
     message: str = ""
@@ -91,10 +100,11 @@ class CommandAnswer:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A box, px, on the image of ``stamp_ns`` that nothing follows unless a person agrees.
+    """A box, px, on the image of ``stamp_ns`` that is followed only if a person confirms it.
 
-    It is what the tracker finds at a point; without a box ``reason`` is why there is none. With ``is_lost``
-    it is where the lost target ``target_id`` may be, and no point was given.
+    The box contains the object that the tracker finds at a given point. It is None if there is no such
+    object, and ``reason`` states why. If ``is_lost``, no point was given, and the box is where the lost
+    target ``target_id`` may be.
     """
 
     stamp_ns: int
@@ -108,13 +118,13 @@ class Controller(Enum):
     """Whether the gimbal's controller can be reached."""
 
     RUNNING = "running"
-    INACTIVE = "inactive"  # it runs and was not activated
-    SILENT = "silent"  # it should run, but sends nothing
-    GONE = "gone"  # it has ended
+    INACTIVE = "inactive"  # the controller runs, but was not activated
+    SILENT = "silent"  # the controller's services are offered, but it sends no status
+    GONE = "gone"  # the controller has ended
 
 
 class Link(Enum):
-    """What stands between the gimbal's controller and the gimbal."""
+    """The members of the chain from the gimbal's controller to the gimbal, in order."""
 
     BRIDGE = "bridge"
     AUTOPILOT = "autopilot"
@@ -122,19 +132,21 @@ class Link(Enum):
 
 
 class Stop(Enum):
-    """What has become of the last STOP."""
+    """Whether the gimbal has carried out the last STOP command."""
 
-    NONE = "none"  # there was none, or steering was enabled since
-    WAITING = "waiting"  # it was asked for; the gimbal has not been seen to stand yet
-    STOPPED = "stopped"  # the gimbal's attitude has shown since that it stands
-    UNCONFIRMED = "unconfirmed"  # nothing has shown in time that it stands
+    NONE = "none"  # no STOP was commanded, or steering was enabled again after it
+    WAITING = "waiting"  # STOP was commanded; the gimbal's attitude does not show yet that it is at rest
+    STOPPED = "stopped"  # the gimbal's attitude has shown after the STOP that it is at rest
+    UNCONFIRMED = "unconfirmed"  # after the time limit the gimbal's attitude does not show that it is at rest
 
 
 @dataclass(frozen=True)
 class GimbalAngles:
-    """Where the gimbal points, in whole degrees. ``pitch``: up positive; ``yaw``: from the vehicle's nose,
-    right positive, None where the nose is not known. The limits are its mechanical stops, least and most,
-    None where there is none."""
+    """The direction in which the gimbal points, in whole degrees.
+
+    ``pitch``: up positive. ``yaw``: from the vehicle's nose, right positive; None if the direction of the
+    nose is unknown. ``pitch_limits``, ``yaw_limits``: the mechanical stops (lowest, highest); None: no stop.
+    """
 
     pitch: int
     yaw: int | None = None
@@ -144,16 +156,17 @@ class GimbalAngles:
 
 @dataclass(frozen=True)
 class SteeringState:
-    """What is known of the gimbal's steering.
+    """The state of the gimbal's steering.
 
-    ``enabled`` and ``phase`` (the controller's own name, such as "following") are those of the controller's
-    last message; ``reason`` is one line.
+    ``enabled``, ``phase`` (a name such as "following") and ``reason`` (one line) come from the controller's
+    last status.
 
-    ``silent``: the link nearest to the controller from which no message arrives, None while all send;
-    ``silent_s``: how long ago the last message of that link was, or of the controller where it is silent or
-    gone; counted when this state was made.
+    ``silent``: the first member of the chain after the controller from which no message arrives; None while
+    all send. ``silent_s``: time since the last message of that member, or since the controller's last status
+    if the controller is silent or gone, s; as of the moment at which this state was made.
 
-    ``stop``: of the last STOP; ``stop_reason``: why it is not confirmed, and what to do, in one line.
+    ``stop``: whether the last STOP was carried out. ``stop_reason``: why that is not confirmed and what to
+    do, in one line; empty unless ``stop`` is UNCONFIRMED.
 
     ``angles``: None while no attitude of the gimbal arrives.
     """
@@ -171,9 +184,12 @@ class SteeringState:
 
 @dataclass(frozen=True)
 class FollowState:
-    """Whether the target's position goes to the autopilot, which may follow it. ``available``: the bridge
-    offers it; ``enabled``: it was allowed, and nothing has ended it since; ``sending``: positions go out;
-    ``reason``: what it waits for, or what ended it, in one line."""
+    """Whether the autopilot receives the target's position, by which it can follow the target.
+
+    ``available``: the bridge can send positions. ``enabled``: the operator has allowed sending, and nothing
+    has ended it since. ``sending``: positions are being sent. ``reason``: what sending waits for, or what
+    ended it, in one line.
+    """
 
     available: bool
     enabled: bool = False
@@ -200,42 +216,48 @@ Report = (
     | FollowState
     | PositionReport
 )
-# The server's side: called from any thread, returns at once and never raises. Reports of one image may come
-# in any order; steering is offered from the first SteeringState on.
+# The server's function that receives reports. It may be called from any thread, returns at once and never
+# raises. Reports on one image may come in any order. The page shows the controls for steering only after the
+# first SteeringState.
 Sink = Callable[[Report], None]
 
 
 class Feed(Protocol):
-    """A camera with a tracker behind it. ``reply`` is called once, from any thread; without a reply within
-    the server's limit the page shows that the tracker doesn't answer."""
+    """A camera with a tracker.
+
+    The feed calls each ``reply`` once, from any thread. Without a call within the server's time limit the
+    page shows that the tracker doesn't answer.
+    """
 
     def start(self, sink: Sink) -> None:
-        """Called once before anything else."""
+        """Report to ``sink`` from now on. The server calls this once, before any other method."""
 
     def watch(self, watched: bool) -> None:
-        """Note whether a page is open; images, boxes and motions are needed only then."""
+        """Report images, boxes and motions while ``watched`` is true: somebody sees a page."""
 
     def hold(self, stamp_ns: int) -> None:
-        """Keep the image of this stamp for a selection, up to `Limits.buffer_s`; 0: no longer. One that is
-        gone is reported as a refused Result of this stamp."""
+        """Keep the image of this stamp for a selection until its age is `Limits.buffer_s`; 0: keep none.
+
+        If the image is not there any more, a `ResultReport` of this stamp reports that it was refused.
+        """
 
     def propose(self, selection: Selection) -> None:
-        """Ask for the box that this selection would give; a `Proposal` answers, where one can be made."""
+        """Request the box that this selection would give. A `Proposal` answers, if one can be made."""
 
     def select(self, selection: Selection, reply: Reply) -> None: ...
 
     def clear(self, target_id: int, reply: Reply) -> None:
-        """Follow this target no more; 0: the one that is steered by, 255: all."""
+        """Stop following this target; 0: the steered target, 255: all targets."""
 
     def steer_by(self, target_id: int, reply: Reply) -> None:
-        """Steer by another of the targets that are followed."""
+        """Make this followed target the steered one."""
 
 
 class Follower(Protocol):
-    """Lets the autopilot follow the target."""
+    """Switches whether the autopilot receives the target's position, by which it can follow the target."""
 
     def start(self, sink: Sink) -> None:
-        """Called once before anything else; positions and states go to the sink."""
+        """Report positions and states to ``sink`` from now on. Called once, before any other method."""
 
     def enable(self, reply: Reply) -> None: ...
 
@@ -243,13 +265,16 @@ class Follower(Protocol):
 
 
 class Steerer(Protocol):
-    """Steers a gimbal by the target. ``stop`` must take the speed to zero in every situation. Its reply is
-    "stopped" only once the gimbal has been seen to stand; else it is the reason why that is not confirmed.
-    """
+    """Switches whether the gimbal is steered by the target."""
 
     def start(self, sink: Sink) -> None:
-        """Called once before anything else."""
+        """Report states to ``sink`` from now on. The server calls this once, before any other method."""
 
     def enable(self, reply: Reply) -> None: ...
 
-    def stop(self, reply: Reply) -> None: ...
+    def stop(self, reply: Reply) -> None:
+        """Stop the gimbal. Must bring its speed to zero in every situation.
+
+        ``reply`` is ok only once the gimbal's attitude shows that it is at rest; else it is a refusal with
+        the reason why that is not confirmed.
+        """

@@ -1,7 +1,8 @@
-"""Watches the gimbal independently of its controller: which link to it is silent, and whether it stands.
+"""Watches the gimbal independently of its controller.
 
-The controller reports "stopped" as soon as it sends zeros. Whether the gimbal obeys is known only from the
-gimbal's attitude, which comes back from the autopilot through the bridge.
+Finds which member of the chain controller, bridge, autopilot, gimbal is silent, and whether the gimbal is at
+rest after a STOP. The controller reports "stopped" as soon as it commands rates of zero. Whether the gimbal
+obeys is known only from its attitude, which the bridge receives from the autopilot.
 """
 
 from __future__ import annotations
@@ -12,24 +13,28 @@ from typing import NamedTuple
 
 from efftam_operator.feed import Link, Stop
 
-# A bridge sends a message at least once a second; after so long without one it is silent, s.
+# The bridge counts as silent after this time without a message, s. It sends at least one a second.
 BRIDGE_SILENT_S = 1.5
-# The gimbal stands when its attitude stayed within this angle, rad, for so long, s. At least so many
-# attitudes must show it, and the newest must not be older than the pause, s.
+# The gimbal is at rest when its attitude stayed within SPREAD_RAD for STANDS_S seconds. At least LEAST
+# attitudes must show it, and the newest must not be older than PAUSE_S seconds.
 STANDS_S, SPREAD_RAD, LEAST = 0.5, math.radians(0.25), 3
 PAUSE_S = 0.6
-# How far a heading is extrapolated by the yaw rate that came with it, s.
+# Longest time over which a heading is extrapolated by its yaw rate, s.
 EXTRAPOLATED_S = 0.3
-# A STOP that has not been confirmed after this time is reported as not confirmed, s. PX4 keeps a last rate
-# for 2 s.
+# Time after a STOP at which it is reported as not confirmed, s. PX4 may turn the gimbal for 2 s by the last
+# rate that it received.
 CONFIRM_S = 2.2
 
 Quaternion = tuple[float, float, float, float]
-"""w, x, y, z; from the gimbal's axes (forward, right, down) to level ones."""
+"""Rotation (w, x, y, z) from the gimbal's axes to level axes; both are (forward, right, down)."""
 
 
 class Attitude(NamedTuple):
-    """The gimbal's attitude. ``counts_from_north``: forward of the level axes is north, else the nose."""
+    """The gimbal's attitude at one time.
+
+    ``q``: rotation from the gimbal's axes to level axes. ``counts_from_north``: the level forward axis points
+    north; if false, along the vehicle's nose.
+    """
 
     stamp_ns: int
     q: Quaternion
@@ -37,7 +42,7 @@ class Attitude(NamedTuple):
 
 
 class Heading(NamedTuple):
-    """The vehicle's yaw from north, rad, and its rate, rad/s."""
+    """The vehicle's yaw from north, rad, and its yaw rate, rad/s, at one time."""
 
     stamp_ns: int
     yaw: float
@@ -45,20 +50,24 @@ class Heading(NamedTuple):
 
 
 class AttitudeWindow:
-    """The last second of the gimbal's attitudes. Times are those of arrival on a steady clock, s."""
+    """The gimbal's attitudes of the last second. ``now_s``, ``since_s``: times of one monotonic clock, s."""
 
     def __init__(self) -> None:
         self._heading: Heading | None = None
-        # When, the attitude in its own frame, and in the other one (None where the heading is not known).
+        # For each attitude: the time of its arrival, the attitude as it was received (from north or from the
+        # nose), and the attitude in the other frame (None if the vehicle's heading is not known).
         self._seen: deque[tuple[float, Quaternion, Quaternion | None]] = deque()
         self._newest_is_from_north = False
 
     def turn(self, heading: Heading) -> None:
-        """Take the vehicle's heading: a gimbal may stand towards north on a turning vehicle."""
+        """Store the vehicle's heading.
+
+        It is needed because a gimbal that keeps its direction on a turning vehicle is at rest as well.
+        """
         self._heading = heading if math.isfinite(heading.yaw + heading.yaw_rate) else None
 
     def take(self, attitude: Attitude, now_s: float) -> None:
-        """Take an attitude; one that is no rotation is not used."""
+        """Store an attitude. An attitude whose quaternion is no rotation is ignored."""
         length = math.sqrt(sum(v * v for v in attitude.q))
         if not 0.9 < length < 1.1:
             return
@@ -71,15 +80,17 @@ class AttitudeWindow:
                 yaw = heading.yaw + heading.yaw_rate * ahead_s
                 half = (-yaw if attitude.counts_from_north else yaw) / 2
                 c, s = math.cos(half), math.sin(half)
-                other = (c * w - s * z, c * x - s * y, c * y + s * x, c * z + s * w)  # turned about down
+                other = (c * w - s * z, c * x - s * y, c * y + s * x, c * z + s * w)  # q turned about down
         self._seen.append((now_s, (w, x, y, z), other))
         self._newest_is_from_north = attitude.counts_from_north
         while now_s - self._seen[0][0] > 2 * STANDS_S:
             self._seen.popleft()
 
     def angles(self, now_s: float) -> tuple[float, float | None] | None:
-        """Pitch, up positive, and yaw from the vehicle's nose, right positive, rad; None where the nose is
-        not known. None while no attitude arrives."""
+        """Return the newest pitch (up positive) and yaw from the vehicle's nose (right positive), rad.
+
+        The yaw is None if the direction of the nose is unknown. Returns None while no attitude arrives.
+        """
         if not self.is_known(now_s):
             return None
         _, own, other = self._seen[-1]
@@ -92,16 +103,18 @@ class AttitudeWindow:
         return pitch, math.atan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
 
     def is_known(self, now_s: float) -> bool:
-        """Return whether attitudes arrive."""
+        """Return whether attitudes arrive: the newest is at most `PAUSE_S` old."""
         return bool(self._seen) and now_s - self._seen[-1][0] <= PAUSE_S
 
     def stands(self, since_s: float, now_s: float) -> bool:
-        """Return whether it stood for `STANDS_S` up to now, all of it after ``since_s``, towards the
-        vehicle's nose or towards north."""
+        """Return whether the gimbal has been at rest for the last `STANDS_S` seconds, all after ``since_s``.
+
+        It is at rest if its attitude is constant relative to the vehicle's nose or relative to north.
+        """
         after = [seen for seen in self._seen if seen[0] >= since_s]
         if not after or not self.is_known(now_s) or after[-1][0] - after[0][0] < STANDS_S:
             return False
-        # The last half second, and one attitude from before it.
+        # The attitudes of the last half second, and the newest one before them.
         older = sum(after[-1][0] - seen[0] >= STANDS_S for seen in after)
         window = after[older - 1 :]
         if len(window) < LEAST:
@@ -111,25 +124,25 @@ class AttitudeWindow:
 
 
 class GimbalWatch:
-    """Keeps what arrives from the bridge, and decides what has become of a STOP.
+    """Collects the bridge's reports and the gimbal's attitudes, and decides whether a STOP was carried out.
 
-    ``now_s`` of every call is from one steady clock, s.
+    ``now_s`` of every method comes from one monotonic clock, s.
     """
 
     def __init__(self) -> None:
         self._attitudes = AttitudeWindow()
-        self._bridge_s: float | None = None  # of the bridge's last message, None before the first
+        self._bridge_s: float | None = None  # time of the bridge's last message; None: none has arrived
         self._bridge_first_s = 0.0
-        self._autopilot_s: float | None = None  # of the last sign of the autopilot
-        self._gimbal_s: float | None = None  # time of the gimbal's last message
-        self._is_autopilot_silent = self._is_gimbal_silent = False  # by the bridge's last message
-        self._stop_s: float | None = None  # when STOP was asked for
-        self._is_answered = False  # the controller has carried it out
-        self._fault = ""  # why the controller has not
+        self._autopilot_s: float | None = None  # when the autopilot was last alive; None: never
+        self._gimbal_s: float | None = None  # when the gimbal was last alive; None: never
+        self._is_autopilot_silent = self._is_gimbal_silent = False  # as the bridge last reported
+        self._stop_s: float | None = None  # when STOP was commanded; None: no STOP is to be confirmed
+        self._is_answered = False  # the controller has accepted the STOP
+        self._fault = ""  # why the controller has not accepted the STOP
         self.stop = Stop.NONE
 
     def hear_manager(self, autopilot_silent: bool, gimbal_alive: bool, now_s: float) -> None:
-        """Take the bridge's report on the autopilot and the gimbal."""
+        """Store the bridge's report: whether the autopilot is silent and whether the gimbal is alive."""
         if self._bridge_s is None:
             self._bridge_first_s = now_s
         self._bridge_s = now_s
@@ -140,7 +153,7 @@ class GimbalWatch:
                 self._gimbal_s = now_s
 
     def hear_attitude(self, attitude: Attitude, now_s: float) -> None:
-        if self._bridge_s is not None:  # else it comes from a driver, and there is no bridge
+        if self._bridge_s is not None:  # else there is no bridge, and a gimbal driver sends the attitude
             self._bridge_s = self._autopilot_s = self._gimbal_s = now_s
         self._attitudes.take(attitude, now_s)
 
@@ -150,15 +163,15 @@ class GimbalWatch:
         self._attitudes.turn(heading)
 
     def angles(self, now_s: float) -> tuple[float, float | None] | None:
-        """See `AttitudeWindow.angles`."""
+        """Return pitch and yaw as `AttitudeWindow.angles` does."""
         return self._attitudes.angles(now_s)
 
     def silence(self, now_s: float, is_wanted: bool = True) -> tuple[Link, float] | None:
-        """Return the link nearest to the controller that is silent, and for how long, s; None where there is
-        none.
+        """Return the silent link nearest to the controller, and the length of its silence, s.
 
-        A bridge that never sent is not missed: another driver may move the gimbal. An autopilot that never
-        sent is missed only where it ``is_wanted``, to steer.
+        Returns None if no link is silent. A bridge that never sent does not count as silent: a gimbal driver
+        may run instead. An autopilot that never sent counts as silent only if ``is_wanted``: steering needs
+        it.
         """
         if self._bridge_s is not None and now_s - self._bridge_s > BRIDGE_SILENT_S:
             return Link.BRIDGE, now_s - self._bridge_s
@@ -170,20 +183,23 @@ class GimbalWatch:
         return None
 
     def begin_stop(self, now_s: float) -> None:
-        """STOP is asked for."""
+        """Note that STOP was commanded at ``now_s``."""
         self._stop_s, self._is_answered, self.stop = now_s, False, Stop.WAITING
         self._fault = "the gimbal's controller does not answer"
 
     def answer_stop(self, fault: str) -> None:
-        """Take the controller's answer to the STOP. ``fault``: why it was not carried out; empty: it was."""
+        """Note the controller's answer to the STOP. ``fault``: why it was refused; empty: accepted."""
         self._is_answered, self._fault = not fault, fault
 
     def forget_stop(self) -> None:
-        """Steering was enabled again."""
+        """Note that steering was enabled again: no STOP is to be confirmed any more."""
         self._stop_s, self.stop = None, Stop.NONE
 
     def judge_stop(self, now_s: float) -> str:
-        """Bring `stop` up to date. Returns why it is not confirmed and what to do; empty in other states."""
+        """Update the attribute `stop`, the state of the last STOP.
+
+        Returns, if the state is UNCONFIRMED, why and what to do, in one line; else "".
+        """
         if self._stop_s is None or self.stop is Stop.STOPPED:
             return ""
         doubt = self._doubt(self._stop_s, now_s)
@@ -194,7 +210,7 @@ class GimbalWatch:
         return f"{doubt}; take over by the stick" if self.stop is Stop.UNCONFIRMED else ""
 
     def _doubt(self, since_s: float, now_s: float) -> str:
-        """Return why it is not known that the gimbal stands; empty when it does."""
+        """Return why it is not certain that the gimbal is at rest after ``since_s``; empty if it is."""
         silence = self.silence(now_s)
         if silence is not None:
             link, silent_s = silence
@@ -209,12 +225,12 @@ class GimbalWatch:
 
 
 def _spread_rad(attitudes: list[Quaternion] | list[Quaternion | None]) -> float:
-    """Return how far they are turned from the first; infinite where one is not known."""
+    """Return the largest angle by which an attitude is turned from the first, rad; inf if one is None."""
     first, widest = attitudes[0], 0.0
     for q in attitudes:
         if first is None or q is None:
             return math.inf
-        # The vector of conj(first) q: half the angle's sine.
+        # The vector part of conj(first) * q; its length is the sine of half the angle between them.
         (a, b, c, d), (w, x, y, z) = first, q
         vector = (
             a * x - b * w - c * z + d * y,

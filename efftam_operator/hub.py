@@ -1,4 +1,4 @@
-"""The live page: sends each image, track and state of the feed to all viewers."""
+"""Sends each image, track and state of the feed to all open pages."""
 
 from __future__ import annotations
 
@@ -24,22 +24,25 @@ from efftam_ros.messages.positions import PositionReport
 from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport
 
 RATE_WINDOW_S = 2.0
-# A tracker that searches a whole image answers rarely: it is called silent this much later.
+# A tracker that searches for a lost target answers rarely. It counts as silent only after this multiple of
+# the setting `silent_s`.
 SEARCH_PATIENCE = 3.0
-# A picture older than this is not shown to a page that opens.
+# When the first page opens, a picture older than this is dropped, s.
 OLD_S = 2.0
-# Of the internal errors in one place one is logged in this time, and the last is shown for so long, s.
+# Internal errors of one place are logged at most every LOG_S seconds; the last error is shown for RECENT_S
+# seconds.
 LOG_S, RECENT_S = 10.0, 10.0
 LOG = logging.getLogger("efftam_operator")
-# Level of a picture that is drawn on: its whole size, and of a quality that a slow link brings soon.
+# Index in `LEVELS` for a picture on which a user draws: full size, with a quality that a slow link can carry.
 DRAWN_ON = 1
 
 
 class Hub:
-    """The feed's `Sink` is `report`, which comes from any thread; all else runs on the loop.
+    """Receives the feed's reports and sends them to the viewers, the open pages.
 
-    Each image is encoded at most once per size, on a thread of its own, and only if some viewer can take
-    it; what comes meanwhile replaces what waits.
+    `report` and `post` may be called from any thread, all other methods only on the event loop's thread.
+    Each image is encoded at most once per level, on the encoder's thread, and only if a viewer is ready for
+    it. An image that arrives during the encoding replaces an image that waits for it.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -53,18 +56,21 @@ class Hub:
         self._newest: feed.Picture | None = None
         self._seq = 0
         self._wanted = asyncio.Event()
-        # What is sent to a page that opens, the last of each kind.
+        # The last report of each of these kinds; a page that opens receives them.
         self._known: dict[type, feed.Limits | feed.SteeringState | feed.FollowState] = {
             feed.Limits: feed.Limits()
         }
         self._is_watched = False
 
     def report(self, report: feed.Report) -> None:
-        """Take a report, from any thread."""
+        """Receive a report of the feed (this is its `Sink`); callable from any thread."""
         self.post(self._take, report, time.time_ns())
 
     def post(self, call: Callable[..., None], *values: Any) -> None:
-        """Do ``call`` on the loop's thread; callable from any thread. Does nothing unless the server runs."""
+        """Call ``call`` with ``values`` on the event loop's thread; callable from any thread.
+
+        Does nothing unless the server runs.
+        """
         loop = self._loop
         if loop is None:
             return
@@ -73,7 +79,7 @@ class Hub:
         except RuntimeError:  # the loop was closed in between
             self._loop = None
 
-    # The loop's thread.
+    # All methods from here on are called on the event loop's thread.
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -95,11 +101,11 @@ class Hub:
         self._wanted.set()
 
     def watch(self) -> bool:
-        """Return whether somebody sees a page; called after every change of that."""
+        """Return whether any page is visible. Must be called when a page opens, closes, hides or shows."""
         before, self._is_watched = self._is_watched, any(not viewer.is_hidden for viewer in self.viewers)
         now_s = time.monotonic()
         if not self._is_watched:
-            self._chain.refusal = ""  # no picture comes that could take it back
+            self._chain.refusal = ""  # no picture arrives now that could show that the fault is over
         if self._is_watched and not before and self._chain.watched(now_s):
             # An old picture must not look like the present one.
             self._newest = None
@@ -109,12 +115,12 @@ class Hub:
 
     @property
     def steered_target(self) -> int | None:
-        """Id of the target that is steered by, None where there is none."""
+        """Id of the steered target; None if there is none."""
         return self._tracks.steered
 
     @property
     def is_steered(self) -> bool:
-        """Whether the gimbal's controller last reported that it is enabled."""
+        """Whether the last status of the gimbal's controller reported that steering is enabled."""
         return any(isinstance(one, feed.SteeringState) and one.enabled for one in self._known.values())
 
     def acknowledged(self, viewer: Viewer, seq: int) -> None:
@@ -122,12 +128,12 @@ class Hub:
         self._wanted.set()
 
     def want(self, viewer: Viewer, stamp_ns: int) -> None:
-        """Send the page a picture again, in its whole size."""
+        """Send the picture of this stamp to the page again, in full size."""
         viewer.want(stamp_ns)
         self._wanted.set()
 
     def status(self) -> dict[str, Any]:
-        """Return the state of the chain, for pages, `/health` and diagnostics."""
+        """Return the state of camera, tracker and server, for the pages, `/health` and diagnostics."""
         now_s = time.monotonic()
         return {
             **self._chain.status(now_s),
@@ -140,7 +146,7 @@ class Hub:
         return {"op": "status", **self.status()}
 
     async def show_last(self) -> None:
-        """Wait until every page has all messages and the newest picture."""
+        """Wait until every page has received all messages, and every visible page the newest picture."""
         while any(
             v.is_sending or (not v.is_hidden and (v.pace.is_under_way or v.pace.newest_seq < self._seq))
             for v in self.viewers
@@ -148,7 +154,7 @@ class Hub:
             await asyncio.sleep(0.02)
 
     async def send_frames(self) -> None:
-        """Encode the newest picture for every page that can take it, as long as the server runs."""
+        """Send the newest picture to every page that is ready for it; runs as long as the server runs."""
         while True:
             await self._wanted.wait()
             self._wanted.clear()
@@ -166,21 +172,24 @@ class Hub:
                 if made is None:
                     break
                 frame, whole_px = made
-                # Pages that joined or acknowledged meanwhile are checked again.
+                # Each page is checked again, because further pages may have become ready during the encoding.
                 for viewer in self.viewers:
                     if viewer.can_take(seq, level):
                         track = self._tracks.sent.get(picture.stamp_ns)
                         viewer.show(frame, seq, track, picture, whole_px)
 
     async def _made(self, picture: feed.Picture, level: int, seq: int) -> tuple[bytes, int] | None:
-        """Return the message that shows a picture, and the width of the camera's image, px; None where it
-        can't be read."""
+        """Encode a picture.
+
+        Returns the binary message for the page and the width of the camera's image, px (0: as the JPEG's);
+        None if the picture can't be read.
+        """
         quality, width = LEVELS[level]
         quality = min(quality, self._settings.jpeg_quality)
         make = partial(jpeg.encode, picture, quality, width if level else None)
         try:
             data, size = await asyncio.get_running_loop().run_in_executor(self._encoder, make)
-        except Exception as error:  # of one picture: the next may be well
+        except Exception as error:  # this picture can't be read; the next one may be readable
             is_foreseen = isinstance(error, InputError)
             self._chain.refusal = str(error) if is_foreseen else self.faults.add("a picture", error)
             if picture is self._newest:
@@ -216,7 +225,7 @@ class Hub:
                     chain.restart()
                 self.send_to_all(self.status_message())
             case feed.Lifecycle():
-                # While nobody watches, being active is enough to be called alive.
+                # While no page is visible, boxes are not received: an active node counts as an answer.
                 chain.inactive = report is feed.Lifecycle.INACTIVE
                 if report is feed.Lifecycle.ACTIVE and not self._is_watched:
                     chain.answered_s = now_s
@@ -256,7 +265,7 @@ class Hub:
 
 
 class Faults:
-    """Unforeseen errors of the server, which continues after them. Thread-safe."""
+    """Counts and logs unforeseen errors. The server continues to run after them. Thread-safe."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -264,8 +273,10 @@ class Faults:
         self._logged_s: dict[str, float] = {}
 
     def add(self, where: str, error: BaseException) -> str:
-        """Count one, and write its traceback to the log, of each place at most every `LOG_S`. Returns one
-        line."""
+        """Count an error, and log its traceback unless one of the same place was logged within `LOG_S`.
+
+        ``where``: the place, such as "a picture". Returns one line that describes the error.
+        """
         now_s, text = time.monotonic(), f"internal error in {where} ({type(error).__name__}: {error})"
         self.count += 1
         self._last, self._last_s = text, now_s
@@ -275,16 +286,18 @@ class Faults:
         return text
 
     def recent(self, now_s: float) -> str:
-        """Return the last one, for `RECENT_S`; then empty."""
+        """Return the line of the last error if it is not older than `RECENT_S`, else ""."""
         return self._last if now_s - self._last_s < RECENT_S else ""
 
 
 class LastReceived:
-    """When camera and tracker sent last. ``now_s``: a monotonic clock.
+    """Notes when images and boxes arrive, and computes the state of camera and tracker from these times.
 
-    ``refusal``: why pictures can't be read; ``missing``: why none comes; ``trackers``: names of those that
-    answer; ``restarted``: the tracker was started again, has forgotten its target, and follows none since;
-    ``latency_ms``: from the newest answered image's stamp to the answer.
+    ``refusal``: why pictures can't be read. ``missing``: why no picture arrives. ``trackers``: names of the
+    nodes that publish boxes. ``inactive``: the tracker's node is not activated. ``answered_s``: time of the
+    last box. ``restarted``: the tracker was started again, has forgotten its target, and has followed none
+    since. ``latency_ms``: time from the stamp of the newest answered image to the answer. ``now_s`` of every
+    method comes from one monotonic clock.
     """
 
     def __init__(self, silent_s: float) -> None:
@@ -296,13 +309,13 @@ class LastReceived:
         self.refusal = ""
         self.missing = ""
         self.trackers: tuple[str, ...] = ()
-        self.has_target = False  # until the tracker gives a reason why it has none
+        self.has_target = False
         self.restarted = False
         self._still_s = 0.0
         self.latency_ms = float("nan")
 
     def watched(self, now_s: float) -> bool:
-        """Pictures are asked for from now on; returns whether the last one is old."""
+        """Note that pictures are received from now on. Returns whether the last one is older than `OLD_S`."""
         is_old = self._picture_s is None or now_s - self._picture_s > OLD_S
         self._picture_s = now_s
         return is_old
@@ -316,7 +329,8 @@ class LastReceived:
         self.answered_s, self.inactive, self.latency_ms = now_s, False, latency_ms
         if report.state is not TrackState.IDLE:
             self.has_target, self.restarted = True, False
-        elif report.reason:  # a tracker that has never had a target gives none
+        elif report.reason:
+            # Without a reason the tracker has just started. has_target then stays true for `restart`.
             self.has_target = False
         is_lost = report.state is TrackState.LOST
         self._patience_s = self._silent_s * (SEARCH_PATIENCE if is_lost else 1.0)
@@ -334,7 +348,7 @@ class LastReceived:
         image_s = 0.0 if self._picture_s is None else now_s - self._picture_s
         camera = "alive"
         if image_s > self._silent_s:
-            # If answers continue, they are to images that do not arrive here.
+            # Answers that continue prove that the camera sends: only this server receives no images.
             ahead_s = image_s - silence_s - (self.latency_ms / 1e3 if abs(self.latency_ms) < 1e4 else 0.0)
             camera = "unseen" if ahead_s > self._silent_s / 2 else "stopped"
         return {

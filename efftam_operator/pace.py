@@ -1,4 +1,4 @@
-"""How large the next picture for a page may be, from the page's acknowledgements alone."""
+"""Chooses the size and quality of the next picture for a page, from the page's acknowledgements alone."""
 
 from __future__ import annotations
 
@@ -6,72 +6,83 @@ import math
 from collections import deque
 
 MAX_UNACKNOWLEDGED = 2
-# A level is a JPEG quality and a width, px: quality is given up first, then size by half a step, both sides
-# by the square root of 2. A picture is never enlarged.
+# A level is a JPEG quality and a largest width, px. Along the levels first the quality falls; then both sides
+# shrink by the square root of 2 from each level to the next. A picture is never enlarged.
 LEVELS = (
     *((quality, 1 << 16) for quality in (100, 50, 35)),
     *((35, round(320 * 2 ** (k / 2))) for k in range(8, -3, -1)),
 )
-WHOLE = 2  # up to this level pictures have the camera's size
+WHOLE = 2  # last index in LEVELS at which pictures have the camera's full size
 FLOOR = LEVELS.index((35, 320))
-# Longest time that a picture may occupy the link: ten a second; below `FLOOR` only beyond the other.
+# Longest time that a picture may occupy the link, s: WANTED_S (ten pictures a second) at levels larger than
+# FLOOR, CARRIED_S at FLOOR and at smaller levels.
 WANTED_S, CARRIED_S = 0.1, 0.7
-# Two of the last three pictures decide. A step up is taken so long after another step at the earliest, s.
+# The level falls when AGREED of the last LOOKED_AT pictures were slow. It rises at the earliest UP_S seconds
+# after the last change.
 LOOKED_AT, AGREED = 3, 2
 UP_S = 0.25
-# Assumed growth of a picture's bytes from one quality or size to the next larger one, before it was measured.
+# Assumed ratio of a picture's bytes to those at the next smaller level, before it was measured: for a level
+# that differs in quality, and for one that differs in size.
 USUAL_RATIOS = (1.4, 2.0)
 
 
 class Pace:
-    """One page's link. ``now_s`` of every call: one monotonic clock. ``level``: index in `LEVELS` of the next
-    picture.
+    """Measures the link to one page, and chooses the level of the next picture.
 
-    Bounding what is under way bounds the delay: whatever the socket and the network would buffer, the newest
-    picture waits for two others at most. What is measured is how long a picture occupies the link: its way
-    without the link's own delay and without waiting behind another. As in TCP, pictures start small and grow
-    with each quick answer; later a median decides, so that one outlier changes nothing.
+    At most `MAX_UNACKNOWLEDGED` pictures are under way, which bounds the delay: the newest picture waits for
+    two others at most, however much the socket and the network could buffer. The measured quantity is how
+    long a picture occupies the link: the time from sending to acknowledgement, without the link's own delay
+    and without the time that the picture waits for an earlier one. As in TCP, pictures start small and grow
+    with each quick acknowledgement. Later the median of several pictures decides, so that one outlier changes
+    nothing.
+
+    ``level``: index in `LEVELS` of the next picture. ``newest_seq``: number of the last picture sent.
+    ``now_s`` of every method comes from one monotonic clock.
     """
 
     def __init__(self) -> None:
         self.level = FLOOR
         self.newest_seq = 0
-        self._delay_s = math.inf  # of the link: the least way seen
+        self._delay_s = math.inf  # the link's own delay: the shortest time from sending to acknowledgement
         self._under_way: deque[tuple[int, float]] = deque()
         self._taken_s: deque[float] = deque(maxlen=LOOKED_AT)
         self._acknowledged_s = self._changed_s = -math.inf
         self._is_starting = True
         self._whole_px = self._nbytes = 0
-        # By level: how much longer its pictures are than those of the next.
+        # By level: ratio of a picture's bytes at this level to the bytes at the next smaller one.
         self._ratios: dict[int, float] = {}
-        self._left: tuple[int, int] | None = None  # level and length of the last picture before a change
+        # Level and bytes of the last picture before a change of the level, until another picture is sent.
+        self._left: tuple[int, int] | None = None
 
     @property
     def is_slow(self) -> bool:
-        """Whether one picture at a time is all that the link can take."""
+        """Whether the last picture took longer than `WANTED_S`: then only one picture at a time is sent."""
         return bool(self._taken_s) and self._taken_s[-1] > WANTED_S
 
     @property
     def is_thin(self) -> bool:
-        """Whether what comes more often than pictures would take room from them."""
+        """Whether the link is so slow that messages between pictures would slow the pictures down."""
         return self.is_slow or (self.level > WHOLE and not self._is_starting)
 
     @property
     def is_ready(self) -> bool:
+        """Whether another picture may be sent now."""
         return len(self._under_way) < (1 if self.is_slow else MAX_UNACKNOWLEDGED)
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a picture was sent and not acknowledged yet."""
+        """Whether a picture was sent that is not acknowledged yet."""
         return bool(self._under_way)
 
     def greeted(self, way_s: float) -> None:
-        """Note how long a short message to the page and its answer took."""
+        """Note the time from sending a short message to the page to its answer, s."""
         self._delay_s = min(self._delay_s, way_s)
 
     def sent(self, seq: int, nbytes: int, whole_px: int, now_s: float) -> None:
-        """Note that a picture of the present level was sent; ``whole_px``: width of the camera's, 0 where
-        that is not known."""
+        """Note that picture ``seq`` was sent at the current level.
+
+        ``whole_px``: width of the camera's image, px; 0: unknown.
+        """
         if self._left is not None:
             level, length = self._left
             ratio = length / nbytes if level < self.level else nbytes / length
@@ -82,8 +93,10 @@ class Pace:
         self._whole_px = whole_px or self._whole_px
 
     def acknowledged(self, seq: int, now_s: float) -> None:
-        """Note that the page has handled picture ``seq`` and all before it. Numbers never sent change
-        nothing."""
+        """Note that the page has handled picture ``seq`` and all before it; adapt the level.
+
+        A number that is not under way is ignored.
+        """
         if all(seq != sent for sent, _ in self._under_way):
             return
         sent, sent_s = self._under_way.popleft()
@@ -92,20 +105,23 @@ class Pace:
         self._delay_s = min(self._delay_s, now_s - sent_s)
         taken_s = min(now_s - sent_s - self._delay_s, now_s - self._acknowledged_s)
         self._acknowledged_s = now_s
-        if sent_s < self._changed_s:  # of an older level
+        if sent_s < self._changed_s:  # sent before the last change of the level
             return
         self._taken_s.append(taken_s)
         if sum(taken > _most_s(self.level) for taken in self._taken_s) >= AGREED:
             self._is_starting = False
             self._change(self._beside(self.level, 1), now_s)
-            self._taken_s.append(taken_s)  # one more slow picture is one more step
+            self._taken_s.append(taken_s)  # counted again: one more slow picture lowers the level once more
         elif (level := self._grown(now_s)) != self.level:
             self._change(level, now_s)
         elif len(self._taken_s) == LOOKED_AT:
             self._is_starting = False
 
     def _grown(self, now_s: float) -> int:
-        """Return the level for which the measured link has room: half a step up, several at the start."""
+        """Return a level with larger pictures for which the link is fast enough, else the current level.
+
+        At the start the step may be several levels, later it is one.
+        """
         level, taken_s = self.level, sorted(self._taken_s)[len(self._taken_s) // 2]
         if not self._is_starting and (len(self._taken_s) < AGREED or now_s - self._changed_s < UP_S):
             return level
@@ -119,8 +135,10 @@ class Pace:
         return level
 
     def _beside(self, level: int, step: int) -> int:
-        """Return the next level that makes another picture of the camera's; the given one where there is
-        none."""
+        """Return the nearest level in the direction ``step`` that changes the picture, else ``level``.
+
+        Levels that are not clearly smaller than the camera's image are skipped: they would not reduce it.
+        """
         beside = level + step
         while WHOLE < beside < len(LEVELS) and LEVELS[beside][1] > 0.95 * self._whole_px:
             beside += step

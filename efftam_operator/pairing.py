@@ -1,4 +1,4 @@
-"""Pairs images and the reports on them by stamp."""
+"""Brings images and the tracker's reports on them together, by their stamps."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from efftam_ros.core.types import TrackState
 from efftam_ros.messages.reports import BoxReport, MotionReport
 
 MAX_TRACKS = 64
-# Box and motion of an image are published together; the box waits at most this long for a lost motion.
+# The tracker publishes box and motion of an image together. A box waits for its motion at most this long, s:
+# the motion may be lost.
 MOTION_WAIT_S = 0.02
-# A target without a report for so long is gone.
+# A target without a report for this time is no longer shown, s.
 FORGOTTEN_S = 5.0
-# A picture waits for its answer so long at most, and only while the tracker answers so quickly and answered
-# lately.
+# A picture waits for its box at most LEVEL_S seconds. It waits only while the tracker answers within LEVEL_S,
+# and while the last answer is at most ANSWERED_S seconds old.
 LEVEL_S, ANSWERED_S = 0.15, 0.5
 MAX_WAITING_BYTES = 64 * 2**20
 
 
 class WaitingPictures:
-    """Pictures that may still get their answer before they are shown, in order of arrival: stamps restart
-    when a bag is played in a loop. ``now_s``: a monotonic clock.
+    """Holds pictures back for a short time until the tracker's box for them arrives.
 
-    What is drawn then belongs to what is seen. A tracker that is behind, searches or is dead keeps no picture
-    back.
+    The page then draws a box on the image in which it was measured. A tracker that answers late, or not at
+    all, delays no picture. Pictures are kept in order of arrival, not of their stamps, because stamps restart
+    when a bag is played in a loop. ``now_s`` of every method comes from one monotonic clock.
     """
 
     def __init__(self) -> None:
@@ -38,7 +39,7 @@ class WaitingPictures:
         self.forget(float("-inf"))
 
     def forget(self, now_s: float) -> None:
-        """Start again; the tracker may answer from now on."""
+        """Drop all pictures, and assume from ``now_s`` on that the tracker answers in time."""
         self._waiting.clear()
         self._is_level, self._answered_s = True, now_s
 
@@ -50,21 +51,25 @@ class WaitingPictures:
             self._waiting.popleft()
 
     def answered(self, stamp_ns: int, now_s: float) -> None:
-        """Note that the tracker has answered this image."""
+        """Note that the tracker's answer to the image of this stamp has arrived."""
         arrived_s = self._arrived.get(stamp_ns)
         if arrived_s is not None:
             self._is_level = now_s - arrived_s <= LEVEL_S
-        else:  # the answer came before its picture, or long after it
+        else:  # the answer arrived before its picture, or long after it
             self._is_level = stamp_ns > next(reversed(self._arrived), 0)
         self._answered_s = now_s
         self._answered[stamp_ns] = None
         _forget_oldest(self._answered)
 
     def hold_s(self, now_s: float) -> float:
+        """Return how long a picture waits for its box now, s; 0 while the tracker does not answer in time."""
         return LEVEL_S if self._is_level and now_s - self._answered_s <= ANSWERED_S else 0.0
 
     def newest(self, now_s: float) -> Picture | None:
-        """Return the newest picture that waits no more; it and all older ones leave by this."""
+        """Return the newest picture that need not wait any longer; None if there is none.
+
+        This picture and all older ones are removed.
+        """
         hold_s, chosen = self.hold_s(now_s), None
         for arrived_s, picture in self._waiting:
             if picture.stamp_ns in self._answered or now_s - arrived_s >= hold_s:
@@ -76,7 +81,7 @@ class WaitingPictures:
 
 @dataclass
 class _TrackedImage:
-    """The targets' reports for one image."""
+    """The reports on one image, by target id."""
 
     arrived_s: float
     boxes: dict[int, BoxReport] = field(default_factory=dict)
@@ -84,13 +89,13 @@ class _TrackedImage:
 
 
 class Tracks:
-    """Collects the reports of each image, which come in any order, until they can be sent.
+    """Collects the reports on each image, which arrive in any order, and makes track messages of them.
 
-    ``sent``: what was sent on each stamp, the newest last; ``steered``: id of the steered target, None where
-    there is none.
+    The tracker reports on targets one after the other, and not on each target in every image. So a message
+    contains all followed targets, and a further message is made for an image if more of its reports arrive.
 
-    Targets are answered one after the other and not each in every image: a message has all that are followed,
-    and an image is sent again when more of its reports have come.
+    ``sent``: the last message for each stamp, the newest message last. ``steered``: id of the steered target;
+    None if there is none.
     """
 
     def __init__(self) -> None:
@@ -98,7 +103,7 @@ class Tracks:
         self.steered: int | None = None
         self._open: OrderedDict[int, _TrackedImage] = OrderedDict()
         self._last_seen: dict[int, tuple[int, Box]] = {}
-        # By target, as long as it is followed: what was sent last, and when.
+        # For each followed target, by id: the time of its last report, and the last box and motion.
         self._followed: dict[int, tuple[float, BoxReport, MotionReport | None]] = {}
 
     def add_box(self, report: BoxReport, now_s: float) -> None:
@@ -112,8 +117,11 @@ class Tracks:
         self._image(report.stamp_ns, now_s).motions[report.target_id] = report
 
     def finished(self, now_s: float, latency_ms: float) -> list[tuple[int, str]]:
-        """Stamp and message of the images whose reports are all there, or have waited long enough, in order
-        of stamp."""
+        """Return (stamp, message) of each image whose reports can be sent, in order of stamp.
+
+        Reports can be sent when those of all followed targets are there, or after `MOTION_WAIT_S`. The
+        returned images are forgotten. ``latency_ms``: the latency that the messages contain.
+        """
         done = sorted(
             (stamp_ns, image)
             for stamp_ns, image in self._open.items()
@@ -133,6 +141,7 @@ class Tracks:
 
     @property
     def is_waiting(self) -> bool:
+        """Whether an image has a box, and its message was not made yet."""
         return any(image.boxes for image in self._open.values())
 
     def _image(self, stamp_ns: int, now_s: float) -> _TrackedImage:
@@ -143,14 +152,14 @@ class Tracks:
     def _message(self, stamp_ns: int, image: _TrackedImage, latency_ms: float, now_s: float) -> str:
         for id, box in image.boxes.items():
             self._followed[id] = now_s, box, image.motions.get(id)
-        # Targets whose end was not received here are forgotten.
+        # The report of a target's end may have been lost: without reports a target is forgotten.
         shown = {id: one for id, one in self._followed.items() if now_s - one[0] < FORGOTTEN_S}
         self._followed = {id: one for id, one in shown.items() if one[1].state is not TrackState.IDLE}
         message = {
             "op": "track",
             "stamp": str(stamp_ns),
             "image": list(next(iter(image.boxes.values())).image_size),
-            # Stamps of another clock give no latency.
+            # So large a difference shows that the stamps are of another clock. Then the latency is unknown.
             "latency_ms": round(latency_ms, 1) if abs(latency_ms) < 1e7 else None,
             "targets": [
                 wire.target(box, motion, self._seen(box), max(0, stamp_ns - box.stamp_ns) / 1e9)
@@ -160,7 +169,7 @@ class Tracks:
         return wire.dumps(message)
 
     def _seen(self, report: BoxReport) -> Box | None:
-        """Return where the target was last seen before this report, until its selection ends."""
+        """Return the last reported box of this selection; None if there is none, or the target is IDLE."""
         if report.box is not None:
             self._last_seen[report.target_id] = report.selection, report.box
         selection, box = self._last_seen.get(report.target_id, (None, None))

@@ -1,4 +1,4 @@
-"""The page's HTTP server: files of the page, `/health`, and one socket per viewer."""
+"""The page's HTTP server: serves the page's files, `/health`, and one web socket for each open page."""
 
 from __future__ import annotations
 
@@ -28,32 +28,36 @@ from efftam_ros.images.palette import EDGE_RGB, STATE_STYLES, TARGET_RGB
 WEB = Path(__file__).parent / "web"
 CONTENT_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 HELLO_S = 5.0
-# Connections that are no page's: so many at most, and each must send a whole request within this time. They
-# take no page's place, and can't exhaust memory or files.
+# A *stranger* is a connection that has not been admitted as a page. There may be MAX_STRANGERS of them, and
+# each must send a whole request within STRANGER_S seconds. So strangers can't exhaust memory or file
+# descriptors, and they take no page's place among `most_viewers`.
 MAX_STRANGERS, STRANGER_S = 128, 10.0
-# Of the server's own log lines one is kept in this time.
+# Refused requests, and errors of the event loop, are each logged at most once in this time, s.
 LOG_S = 10.0
-# Longest wait for an unresponsive page when the server ends.
+# Longest wait for an unresponsive page when the server ends, s.
 CLOSE_S = 1.0
 STATUS_S = 1.0
-# Pause before a task that failed is started again.
+# Pause before a task that failed is started again, s.
 RESTART_S = 0.1
 MAX_REFUSED = 20
-# Close codes of the page's own range.
+# Close codes of web sockets, in the range 4000 to 4999 that is free for applications.
 CLOSED_OVER = 4000
 CLOSED_REFUSED, CLOSED_MESSAGES, CLOSED_FULL, CLOSED_LATE = 4401, 4400, 4429, 4408
-# The page gives up a link that was dead for so long. What the network delivers of it later is not done: the
-# page has shown the operator that there is no link, who may have acted otherwise since.
+# A message that was delayed by more than this is not carried out, s. By then the page has shown the operator
+# that there is no link, and the operator may have acted differently since.
 LATE_S = 5.0
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class OperatorServer:
-    """Serves one page over a feed. All methods on one event loop; `sink` may be used from anywhere.
+    """Serves the page of one feed.
 
-    ``steering``: what turns a gimbal by the target, ``following``: what lets the autopilot follow it; None
-    where nothing does.
+    `sink`, `url`, `urls` and `ask_health` may be used from any thread, all other methods only on one event
+    loop's thread.
+
+    ``steering``: switches whether the gimbal is steered by the target; None: there is no gimbal.
+    ``following``: switches whether the autopilot receives the target's position; None: there is no autopilot.
     """
 
     def __init__(
@@ -73,9 +77,10 @@ class OperatorServer:
         self._numbers = itertools.count(1)
         self._runner: web.AppRunner | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        # Connections without a hello and when they last asked for something, the oldest first.
+        # Connections that are not admitted as a page, each with the monotonic time of its last request (or of
+        # its opening), in order of opening.
         self._strangers: dict[Any, float] = {}
-        self._refused_s = float("-inf")  # when a refused request was last logged
+        self._refused_s = float("-inf")  # monotonic time at which a refused request was last logged
         self._listener: asyncio.Server | None = None
         self.port = settings.port
 
@@ -85,25 +90,25 @@ class OperatorServer:
 
     @property
     def url(self) -> str:
-        """Where a browser finds the page, once the server runs; holds the token where there is one."""
+        """The page's first URL, with the token if there is one. Valid once the server runs."""
         return self.urls[0]
 
     @property
     def urls(self) -> list[str]:
-        """All of these, where the server listens on every address."""
+        """The page's URLs, one for each address of this computer if the server listens on every address."""
         return self.access.urls(self.port, "https" if self.settings.https else "http")
 
     def health(self) -> dict[str, Any]:
-        """Return the state of the chain, for `/health` and diagnostics."""
+        """Return the state of camera, tracker and server, for `/health` and diagnostics."""
         holder = self._commands.seat.holder(time.monotonic())
         return {"operator": holder, **self._hub.status()}
 
     def ask_health(self, use: Callable[[dict[str, Any]], None]) -> None:
-        """Call ``use`` with `health()` on the loop's thread; callable from any thread."""
+        """Call ``use`` with the result of `health` on the event loop's thread; callable from any thread."""
         self._hub.post(lambda: use(self.health()))
 
     async def start(self) -> None:
-        """Raises InputError where the address or the certificate can't be used."""
+        """Start to listen. Raises InputError if the address or the certificate can't be used."""
         settings = self.settings
         app = web.Application(middlewares=[self._guard], client_max_size=settings.largest_message)
         app.router.add_get("/", self._file)
@@ -140,8 +145,11 @@ class OperatorServer:
             self._following.start(self.sink)
 
     async def stop(self, over: str = "") -> None:
-        """Stop serving. ``over``: what the pages show from now on, after the last picture; "": that there is
-        no link."""
+        """Stop serving.
+
+        ``over``: line that the pages show from now on; they first receive the last picture. "": the pages
+        show that there is no link.
+        """
         if over:
             self._hub.send_to_all({"op": "over", "message": over})
             with contextlib.suppress(asyncio.TimeoutError):
@@ -172,7 +180,10 @@ class OperatorServer:
         return context
 
     async def _supervise(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Run a task that must not end; after an unforeseen error it is started again."""
+        """Run ``work`` for ever: after an unforeseen error it is called again.
+
+        ``name``: the name of the task in the log.
+        """
         while True:
             try:
                 await work()
@@ -184,7 +195,7 @@ class OperatorServer:
         while True:
             self._commands.watch_seat()
             self._drop_strangers()
-            # Also serves as a keep-alive.
+            # Sent even if nothing has changed: a page that receives nothing reports that there is no link.
             self._hub.send_to_all(self._hub.status_message())
             await asyncio.sleep(STATUS_S)
 
@@ -199,7 +210,7 @@ class OperatorServer:
         return await handler(request)
 
     def _log_refusal(self, refusal: str) -> None:
-        """Log a refusal, at most every `LOG_S`: anybody can send requests."""
+        """Log a refusal, at most one every `LOG_S`: anybody in the network could fill the log by requests."""
         now_s = time.monotonic()
         if now_s - self._refused_s >= LOG_S:
             self._refused_s = now_s
@@ -246,8 +257,10 @@ class OperatorServer:
         return connection
 
     def _drop_strangers(self) -> None:
-        """Close at once the connections that take too long, and beyond the limit the oldest ones of the
-        address that has the most."""
+        """Close strangers that send no request in time, and those beyond `MAX_STRANGERS`.
+
+        Of the latter, the oldest connection of the address with the most connections is closed first.
+        """
         now_s = time.monotonic()
         for connection, asked_s in list(self._strangers.items()):
             if now_s - asked_s > STRANGER_S and connection.transport is not None:
@@ -263,7 +276,10 @@ class OperatorServer:
             connection.transport.abort()
 
     async def _admitted(self, socket: web.WebSocketResponse) -> bool:
-        """Return whether the first message is `hello` with the right token, and comes soon."""
+        """Return whether the first message is `hello` with the right token and arrives within `HELLO_S`.
+
+        Otherwise the socket is closed.
+        """
         try:
             first = wire.parse(await socket.receive_str(timeout=HELLO_S))
             refusal = "hello must be the first message"
@@ -304,7 +320,10 @@ class OperatorServer:
             self._watch()
 
     async def _send(self, viewer: Viewer) -> None:
-        """Send what waits for a page. After an unforeseen error its link ends; the page opens another."""
+        """Send the page's queued messages until its link ends.
+
+        After an unforeseen error the socket is closed; the page then opens another.
+        """
         try:
             await viewer.send_waiting()
         except ConnectionError:
@@ -364,15 +383,18 @@ class OperatorServer:
 
 @contextlib.contextmanager
 def serving(server: OperatorServer, over: str = "") -> Iterator[OperatorServer]:
-    """Serve on a thread inside a ``with`` block. Raises InputError at its start where the address can't be
-    used. ``over``: what pages show after the block's end (see `OperatorServer.stop`), unless it raised."""
+    """Run the server on a thread of its own inside a ``with`` block.
+
+    Raises InputError at the start of the block if the address or the certificate can't be used. ``over``:
+    line that the pages show after the end of the block (see `OperatorServer.stop`), unless the block raised.
+    """
     loop = asyncio.new_event_loop()
     logged_s = float("-inf")
 
     def log_sometimes(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         nonlocal logged_s
         error = context.get("exception")
-        if error is not None and not isinstance(error, OSError):  # those are the network's
+        if error is not None and not isinstance(error, OSError):  # an OSError is a fault of the network
             server.faults.add("the server", error)
             return
         if time.monotonic() - logged_s >= LOG_S:
@@ -404,7 +426,10 @@ async def _turn_away(socket: web.WebSocketResponse, code: int, reason: str) -> N
 
 
 def _page_files() -> dict[str, bytes]:
-    """Return the page's files by name; `palette.js` is made from the palette that the overlay has too."""
+    """Return the page's files by name.
+
+    `palette.js` is made from the palette of the tracker's overlay, so that both use the same colours.
+    """
     files = {path.name: path.read_bytes() for path in WEB.iterdir() if path.suffix in CONTENT_TYPES}
     styles = {
         state.name: {"colour": style.hex, "line": style.line, "frame": style.frame}

@@ -1,4 +1,4 @@
-"""Settings of the page's server with the limits of each value; who may connect."""
+"""Settings of the page's server with the limits of each value, and the rules on who may connect."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SECURITY_HEADERS = {
 
 @dataclass(frozen=True)
 class Settings(CheckedSettings):
-    """What can be set, and limits that can't."""
+    """Settings of the page's server. The fields without `setting` are limits that the user can't change."""
 
     address: str = setting("127.0.0.1", "address that the page is served on: this computer alone, or 0.0.0.0")
     port: int = setting(8080, "port that the page is served on; 0: a free one", within=(0, 65535))
@@ -71,19 +71,23 @@ class Settings(CheckedSettings):
 
     @property
     def https(self) -> tuple[Path, ...]:
-        """Certificate and key; empty for http."""
+        """Paths of certificate and key; empty for http."""
         files = (self.certificate, self.key) if self.certificate else ()
         return tuple(expanded(file) for file in files)
 
 
 class Access:
-    """The rules for one address. Without a token only this machine is served.
+    """The rules on who may connect to a server that listens on ``address``.
 
-    ``token``: "" for none on a loopback address and a new one (128 bits) on any other. ``hosts``: further
-    names, with commas between, under which the page may be opened, also through a proxy that asks this server
-    under another name or port. A page of another site can reach this
-    server through a name that its owner points here (DNS rebinding), never through an address: so addresses
-    are always good, names only when known.
+    ``token``: "": none on a loopback address, a new one (128 bits) on any other address. ``hosts``: further
+    host names, separated by commas, under which the page may be opened, also through a proxy that calls this
+    server by another name or port.
+
+    The owner of another site can let a host name point to this server, and so let the browser open its page
+    as if it came from here (DNS rebinding). This is impossible with an IP address. So any IP address is
+    accepted as a host, a name only if it is known.
+
+    Raises InputError for a token that is too short, and for an address that is no IP address.
     """
 
     def __init__(self, address: str, token: str = "", hosts: str = "") -> None:
@@ -100,7 +104,7 @@ class Access:
         self._names = {"localhost", socket.gethostname().lower(), *self._given}
 
     def token_refusal(self, given: str) -> str:
-        """Return why a token is refused, one line; empty when it is accepted."""
+        """Return in one line why the token ``given`` is refused; empty if it is accepted."""
         if self.token is None or hmac.compare_digest(given.encode(errors="replace"), self.token.encode()):
             return ""
         if not given:
@@ -108,7 +112,7 @@ class Access:
         return "wrong token; open the address that the server printed when it last started"
 
     def host_refusal(self, headers: Mapping[str, str]) -> str:
-        """Return why a request's Host is refused, one line; empty when it is accepted."""
+        """Return in one line why the Host of a request is refused; empty if it is accepted."""
         host = headers.get("Host", "")
         name = _split(f"//{host}").hostname or ""
         if name in self._names or _ip_address(name):
@@ -116,8 +120,11 @@ class Access:
         return f"Host is {host!r}; open the page by an address, or set hosts:={name or 'NAME'}"
 
     def origin_refusal(self, headers: Mapping[str, str]) -> str:
-        """Return why a socket's Origin is no good, one line; empty when it is good: the page that opens a
-        socket must come from this server, or from a name in ``hosts``, whatever its port: a proxy's."""
+        """Return in one line why the Origin of a web socket's request is refused; empty if it is accepted.
+
+        The page that opens a socket must come from this server, or from a host in ``hosts``. A host in
+        ``hosts`` may have any port: a proxy serves the page there.
+        """
         origin, host = headers.get("Origin", ""), headers.get("Host", "")
         there = _split(origin)
         name = there.hostname or ""
@@ -128,14 +135,14 @@ class Access:
         return f"Origin is {origin or 'missing'}; only this server's own page ({host}) may connect{remedy}"
 
     def urls(self, port: int, scheme: str = "http") -> list[str]:
-        """Return the page's addresses, with the token where there is one."""
+        """Return the page's URLs, with the token if there is one."""
         hosts = own_addresses() if self.address in ANY else [self.address]
         token = f"#token={self.token}" if self.token else ""
         return [f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}/{token}" for host in hosts]
 
 
 def _split(url: str) -> SplitResult:
-    """Parts of a URL, all empty where it is none."""
+    """Return the parts of a URL; all are empty if the text is no URL."""
     try:
         return urlsplit(url)
     except ValueError:
@@ -143,7 +150,7 @@ def _split(url: str) -> SplitResult:
 
 
 def _place(url: SplitResult) -> tuple[str, int | None]:
-    """Host and port of a URL; the port of its scheme where none is written."""
+    """Return host and port of a URL. If the URL has no port, the scheme's port is returned; None: unknown."""
     try:
         port = url.port
     except ValueError:
@@ -152,13 +159,13 @@ def _place(url: SplitResult) -> tuple[str, int | None]:
 
 
 def _host_name(text: str) -> str:
-    """Return the name in what somebody gives as a host, which may be an address of a page."""
+    """Return the host name in a user's text, which may be a host or a URL; empty if there is none."""
     text = text.strip()
     return _split(text if "//" in text else f"//{text}").hostname or ""
 
 
 def _ip_address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Return None where it is none."""
+    """Return the name as an IP address; None if it is not one."""
     with suppress(ValueError):
         return ipaddress.ip_address(name)
     return None

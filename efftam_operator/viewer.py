@@ -15,18 +15,18 @@ from efftam_operator.feed import Picture
 from efftam_operator.pace import Pace
 from efftam_operator.settings import Settings
 
-# A page that is this far behind with tracks gets only the newest, and those of the frames it gets.
+# Number of tracks that may wait for a page. Older ones are dropped, but a track is sent with its frame.
 MAX_TRACKS_WAITING = 30
 MAX_ANSWERS_WAITING = 200
 
-# Pictures that a page may be showing or drawing on; they are kept within this memory.
+# Limits on the pictures that are kept for each page, because its user may draw on one of them.
 MAX_RECENT, MAX_RECENT_BYTES = 8, 64 * 2**20
-# More than the clocks of two computers drift apart, s per s.
+# Upper bound of the drift between the clocks of two computers, s per s.
 DRIFT = 1e-3
 
 
 class RateLimit:
-    """At most ``per_s`` per second on average, in bursts of up to ``per_s``."""
+    """Allows at most ``per_s`` events per second on average, and bursts of up to ``per_s`` events."""
 
     def __init__(self, per_s: float) -> None:
         self.per_s = per_s
@@ -34,7 +34,7 @@ class RateLimit:
         self._at_s: float | None = None
 
     def allows(self, now_s: float) -> bool:
-        """Return whether one more is within the limit; it is counted when it is."""
+        """Return whether one more event is allowed at ``now_s`` (monotonic, s), and count it if it is."""
         if self._at_s is not None:
             self._left = min(self.per_s, self._left + (now_s - self._at_s) * self.per_s)
         self._at_s = now_s
@@ -45,16 +45,20 @@ class RateLimit:
 
 
 class Lateness:
-    """How much later than the quickest message of its page another one came. Both clocks run steadily; their
-    difference is not known."""
+    """Measures by how much a message of a page is later than the page's quickest message.
+
+    The clocks of page and server have an unknown, but nearly constant difference.
+    """
 
     def __init__(self) -> None:
         self._least_s = math.inf
         self._at_s = 0.0
 
     def late_s(self, sent_ms: float, now_s: float) -> float:
-        """Return how late a message came. ``sent_ms`` by the page's clock, ``now_s`` by ours; 0 where
-        ``sent_ms`` is NaN."""
+        """Return by how much a message that arrives now is late, s; 0 if ``sent_ms`` is NaN.
+
+        ``sent_ms``: when it was sent, by the page's clock, ms. ``now_s``: the server's monotonic clock, s.
+        """
         if math.isnan(sent_ms):
             return 0.0
         way_s = now_s - sent_ms / 1e3
@@ -64,7 +68,11 @@ class Lateness:
 
 
 class Viewer:
-    """Owned by the event loop. Sending never waits here: `send_waiting` does, one task per viewer."""
+    """One open page: the messages that wait to be sent to it, and what it has requested.
+
+    Used on the event loop's thread alone. All methods return at once and only queue messages, except
+    `send_waiting`, which one task for each viewer runs.
+    """
 
     def __init__(self, socket: web.WebSocketResponse, name: str, settings: Settings) -> None:
         self.name = name
@@ -74,9 +82,10 @@ class Viewer:
         self.messages = RateLimit(settings.messages_per_s)
         self.lateness = Lateness()
         self.refused = 0
-        self.armed: tuple[str, float] = ("", float("-inf"))  # what the first press was for, and when
+        # Op ("steer" or "follow") and monotonic time of the first of the two presses that enable.
+        self.armed: tuple[str, float] = ("", float("-inf"))
         self.is_hidden = False
-        self.wanted: Picture | None = None  # to be sent in its whole size
+        self.wanted: Picture | None = None  # picture that is to be sent in full size; None: none
         self._joined_s: float | None = time.monotonic()
         self._is_fetching = False
         self._recent: deque[Picture] = deque(maxlen=MAX_RECENT)
@@ -89,7 +98,7 @@ class Viewer:
 
     @property
     def is_sending(self) -> bool:
-        """Whether something that must arrive was not sent yet."""
+        """Whether a message that must arrive (see `send`) was not sent yet."""
         return bool(self._answers)
 
     def send(self, message: dict[str, Any]) -> None:
@@ -101,7 +110,10 @@ class Viewer:
         self._waiting.set()
 
     def track(self, text: str) -> None:
-        """Send the track of an image, unless newer ones push it out; on a slow link with the next frame."""
+        """Queue the track of an image. It is dropped if too many newer ones wait.
+
+        On a slow link only the newest track waits, until the next frame is sent.
+        """
         if self.is_hidden:
             return
         if self.pace.is_thin:
@@ -111,19 +123,23 @@ class Viewer:
             self._waiting.set()
 
     def greeted(self) -> None:
-        """Note that the page answered the hello: how long that took is the link's own delay."""
+        """Note that the page's answer to the first message arrived; its delay is the link's own delay."""
         if self._joined_s is not None:
             self.pace.greeted(time.monotonic() - self._joined_s)
         self._joined_s = None
 
     def can_take(self, seq: int, level: int) -> bool:
-        """Return whether this picture, made of this level of `pace.LEVELS`, is to be sent."""
+        """Return whether picture ``seq`` may be sent now, encoded at this level of `pace.LEVELS`."""
         is_free = self.wanted is None and not self._is_fetching and not self.is_hidden
         pace = self.pace
         return is_free and pace.is_ready and pace.newest_seq < seq and pace.level == level
 
     def show(self, frame: bytes, seq: int, track: str | None, picture: Picture, whole_px: int) -> None:
-        """Send a frame, after its image's track where there is one already; `can_take` was asked before."""
+        """Queue a frame, and before it the track of its image.
+
+        May be called only if `can_take` allows it. ``track``: None if there is no track yet. ``whole_px``:
+        width of the camera's image, px; 0: unknown.
+        """
         self.pace.sent(seq, len(frame), whole_px, time.monotonic())
         self._recent.append(picture)
         while sum(p.nbytes for p in self._recent) > MAX_RECENT_BYTES:
@@ -131,12 +147,15 @@ class Viewer:
         self._send(frame, track)
 
     def want(self, stamp_ns: int) -> None:
-        """Send the picture of this stamp, on which the page draws, in its whole size."""
+        """Note that the page needs the picture of this stamp in full size, because its user draws on it."""
         if not self._is_fetching:
             self.wanted = next((p for p in self._recent if p.stamp_ns == stamp_ns), None)
 
     def show_whole(self, frame: bytes | None) -> None:
-        """Send the picture that is `wanted`, or None; others wait until the page has it."""
+        """Queue the frame of the picture `wanted`; None: the picture could not be encoded.
+
+        No other frame is sent until the page has acknowledged this one.
+        """
         self.wanted, self._is_fetching = None, frame is not None
         if frame is not None:
             self._send(frame, None)
@@ -152,7 +171,10 @@ class Viewer:
         self._waiting.set()
 
     async def send_waiting(self) -> None:
-        """Runs as long as the page is open. Answers first; a track before the frame that it belongs to."""
+        """Send queued messages as long as the page is open. Raises ConnectionError when the link ends.
+
+        Messages that must arrive are sent first; a track is sent before the frame of its image.
+        """
         while not self._closing:
             await self._waiting.wait()
             self._waiting.clear()

@@ -1,5 +1,4 @@
-"""The bytes and JSON between server and page: frames, tracks, and the page's messages, checked field by
-field."""
+"""The messages between server and page: binary frames, and JSON. The page's messages are checked."""
 
 from __future__ import annotations
 
@@ -28,10 +27,10 @@ from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport, S
 
 VERSION = 1
 CODEC_JPEG = 1
-# "EFTM", version, codec, width and height of the camera's image (0: as the payload's), stamp ns, sent ns,
-# sequence number; little-endian without padding.
+# Header of a frame, little-endian without padding: "EFTM", version, codec, width and height of the camera's
+# image (px; 0: as the JPEG's), stamp (ns), time of sending (ns), sequence number.
 HEADER = struct.Struct("<4sBBHHQQI")
-# Of a picture that a page has asked for.
+# Sequence number of a full-size picture that a page has requested.
 WHOLE_SEQ = 0
 MAGIC = b"EFTM"
 
@@ -55,8 +54,7 @@ OPS: dict[type, str] = {
 
 
 class MessageError(ValueError):
-    """A message of the page that can't be used; the text is one line. ``id`` is the message's, where it has
-    one."""
+    """A message of the page is invalid; the text states why, in one line. ``id``: the message's id, or ""."""
 
     def __init__(self, text: str, id: str = "") -> None:
         super().__init__(text)
@@ -64,12 +62,13 @@ class MessageError(ValueError):
 
 
 class Message(NamedTuple):
-    """A page's message: of ``op`` those fields that `FIELDS` names, the others are without meaning.
+    """A message of a page. Only the fields that `FIELDS` lists for its ``op`` have a meaning.
 
-    ``sent_ms``: when it was sent, by a steady clock of the page; NaN where it does not contain it.
-    ``stamp_ns``: of the image that is drawn on (0: none is), or is wanted whole. ``turns``: the person has
-    agreed that a steered gimbal turns to this target. ``action``: for ``steer`` and ``follow`` arm (first
-    press), enable (second press) or stop; for ``seat`` and ``watch`` the page's wish.
+    ``sent_ms``: when it was sent, by a monotonic clock of the page, ms; NaN if the message does not state it.
+    ``stamp_ns``: for "hold" the image on which the user draws (0: none), for "whole" the image that the page
+    needs in full size. ``turns``: the user has confirmed that a steered gimbal turns to this target.
+    ``action``: "arm" (first press), "enable" (second press) or "stop" for "steer" and "follow"; "take" or
+    "release" for "seat"; "show" or "hide" for "watch".
     """
 
     op: str
@@ -85,20 +84,25 @@ class Message(NamedTuple):
 
 
 def frame(payload: bytes, size: tuple[int, int], *, stamp_ns: int, sent_ns: int, seq: int) -> bytes:
-    """Return a binary message: the header, then the JPEG. ``size``: width and height of the camera's
-    image."""
+    """Return the binary message of a picture: the header, then ``payload``, the JPEG.
+
+    ``size``: width and height of the camera's image, px; (0, 0): as the JPEG's.
+    """
     header = HEADER.pack(MAGIC, VERSION, CODEC_JPEG, *size, stamp_ns, sent_ns, seq & MAX_SEQ)
     return header + payload
 
 
 def dumps(message: dict[str, Any]) -> str:
-    """JSON without spaces; numbers that are not finite become null."""
+    """Return a message as JSON without spaces. Numbers that are not finite become null."""
     return json.dumps(_without_nan(message), separators=(",", ":"), allow_nan=False)
 
 
 def target(box: BoxReport, motion: MotionReport | None, last: Box | None, behind_s: float) -> dict[str, Any]:
-    """Return one entry of a track message's ``targets``. ``last``: the box last seen of this selection;
-    ``behind_s``: how much older than the message's image the one is that this is true for."""
+    """Return one entry of a track message's ``targets``.
+
+    ``motion``: None if it was lost. ``last``: the last reported box of this selection. ``behind_s``: by how
+    much the image of this report is older than the image of the message, s.
+    """
     entry: dict[str, Any] = {
         "id": box.target_id,
         "selection": box.selection,
@@ -108,7 +112,7 @@ def target(box: BoxReport, motion: MotionReport | None, last: Box | None, behind
         "measured": box.measured,
         "box": _corners(box.box),
         "last": _corners(last) if box.box is None else None,
-        **{name: round(getattr(box, name), 4) for name in ("presence", "quality", "likeness")},
+        **{name: round(getattr(box, name), 4) for name in ("confidence", "presence", "quality", "likeness")},
         "age_s": round(box.age_s, 3),
         "behind_s": round(behind_s, 3),
     }
@@ -121,7 +125,7 @@ def target(box: BoxReport, motion: MotionReport | None, last: Box | None, behind
 def report_message(
     report: CommandAnswer | Proposal | Limits | VideoProgress | ResultReport | SteeringState | FollowState,
 ) -> dict[str, Any]:
-    """Return the message to the pages that holds a report's fields."""
+    """Return the message to the pages that contains the fields of this report."""
     named = {RENAMED.get(f.name, f.name): getattr(report, f.name) for f in fields(report)}
     return {"op": OPS[type(report)], **{name: _plain(value, name) for name, value in named.items()}}
 
@@ -137,8 +141,10 @@ def _plain(value: Any, name: str) -> Any:
 
 
 def position(report: PositionReport) -> dict[str, Any]:
-    """Return the message to the pages on the steered target's position, m in the local frame; unknown numbers
-    are null."""
+    """Return the message to the pages with the steered target's position.
+
+    Lengths are in m in the local frame; unknown numbers are NaN, which `dumps` makes null.
+    """
     names = ("x", "y", "camera_x", "camera_y", "range", "accuracy", "altitude")
     return {
         "op": "position",
@@ -155,7 +161,7 @@ def position(report: PositionReport) -> dict[str, Any]:
 
 
 def parse(text: str) -> Message:
-    """Return a message of the page. Raises MessageError: one line with what is wrong with it."""
+    """Parse and check a message of a page. Raises MessageError if it is invalid."""
     try:
         data = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
@@ -194,7 +200,7 @@ def _sent_ms(data: dict[str, Any]) -> float:
 
 def _stamp(data: dict[str, Any]) -> int:
     value = data.get("stamp")
-    # JavaScript's numbers are too coarse for nanoseconds, so stamps travel as text.
+    # JavaScript's numbers can't represent a stamp in nanoseconds exactly, so messages contain it as text.
     if not (isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= 19):
         raise MessageError(f"stamp is {_shown(value)}; it must be nanoseconds as decimal text")
     if int(value) > MAX_STAMP:
@@ -230,7 +236,7 @@ def _numbers(value: Any, count: int, key: str, largest: float = MAX_COORDINATE_P
     good = isinstance(value, list) and len(value) == count
     if not good or not all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in value):
         raise MessageError(f"{key} is {_shown(value)}; it must be {count} number(s)")
-    # Compared before conversion: a whole number of a thousand digits is no float.
+    # Compared before the conversion: float() raises OverflowError for a number of a thousand digits.
     if not all(-largest <= v <= largest for v in value):
         raise MessageError(f"{key} is {_shown(value)}; numbers must lie within {largest:g}")
     return [float(v) for v in value]
@@ -253,9 +259,11 @@ def _labels(data: dict[str, Any], count: int) -> tuple[int, ...]:
     return tuple(value)
 
 
-# By op the fields of its message, and what reads each: returns the value, or raises MessageError.
+# Fields that the messages of several ops have, in the form of `FIELDS`.
 _ID = {"id": lambda data: _text(data, "id", LONGEST_ID)}
 _TURNS = {"turns": lambda data: data.get("turns") is True}
+# For each op, the fields of its message, each with the function that reads it from the JSON object. The
+# function returns the value, or raises MessageError.
 FIELDS: dict[str, dict[str, Callable[[dict[str, Any]], Any]]] = {
     "hello": {"token": lambda data: _text(data, "token", 256, "")},
     "ack": {"seq": lambda data: _whole(data, "seq", MAX_SEQ)},

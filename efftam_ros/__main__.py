@@ -1,4 +1,4 @@
-"""`python -m efftam_ros`: the same as the command `efftam`."""
+"""Makes `python -m efftam_ros` run the command `efftam`."""
 
 from efftam_ros.tools.cli import main
 

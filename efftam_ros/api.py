@@ -1,4 +1,4 @@
-"""The Python interface: tracks targets through a video, a folder, a camera or images of the caller's."""
+"""The Python interface: tracks targets in a video, a folder, a camera or images that the caller gives."""
 
 from __future__ import annotations
 
@@ -35,14 +35,18 @@ __all__ = ["BackendError", "InputError", "Result", "State", "Tracker"]
 
 ENCODINGS = {"bgr": "bgr8", "rgb": "rgb8"}
 MAX_SECONDS = 9.2e9
-"""Times are kept as 64-bit nanoseconds."""
+"""Largest time of an image, s, because times are stored as 64-bit integers of nanoseconds."""
 
 ImageLike = NDArray[np.uint8] | Image
 Source = str | os.PathLike[str] | int | Iterable[ImageLike | tuple[ImageLike, float | None]]
 
 
 class ImageBox(NamedTuple):
-    """Left and top edge, width and height in px of the image, from its top-left corner, half-open."""
+    """A box in an image: left edge, top edge, width and height, px.
+
+    Coordinates begin at the outer corner of the top left pixel. The right edge is at ``x + width``, and the
+    bottom edge at ``y + height``.
+    """
 
     x: float
     y: float
@@ -54,7 +58,7 @@ class ImageBox(NamedTuple):
 
 
 class Velocity(NamedTuple):
-    """Of the target's centre in the image, px/s: to the right and down."""
+    """Velocity of the centre of the target's box in the image, px/s: ``x`` to the right, ``y`` down."""
 
     x: float
     y: float
@@ -64,21 +68,23 @@ class Velocity(NamedTuple):
 
 
 class Result:
-    """What is known about a target in one image: a value, which can be copied and sent to another process.
+    """The tracker's answer for one target in one image. It can be copied and sent to another process.
 
     Attributes:
-        target_id: Which target, among several; else 0.
-        time: Of the image, s.
-        state: ACQUIRING, TRACKING, COASTING (not seen, position predicted) or LOST.
-        box: Measured in this image or predicted; None while the target is LOST.
-        measured: Whether ``box`` was measured.
-        velocity: Of the box's centre, px/s; None while the target is LOST.
+        target_id: Id of the target; 0 if only one target is followed.
+        time: Time of the image, s.
+        state: ACQUIRING, TRACKING, COASTING (not found in this image, box predicted) or LOST.
+        box: The target's box, measured in this image or predicted; None while the target is LOST.
+        measured: Whether ``box`` was measured in this image.
+        velocity: Velocity of the box's centre, px/s; None while the target is LOST.
+        confidence: Probability that a measured ``box`` is on the target, 0..1; NaN where nothing is measured,
+            or the probability is not known.
         presence: Probability that something like the selected object is in view, 0..1.
         quality: The network's estimate of the mask's IoU with the target, 0..1.
-        likeness: To the selected target, -1..1; NaN where it is not known.
-        age: Time since the last measured box, s.
-        reason: Why the target is not tracked; "" if it is.
-        reason_code: The same as a number (docs/reasons.md), 0 without a reason.
+        likeness: Likeness of the box to the selected target, -1..1; NaN where it is not known.
+        age: Time since the box was last measured, s.
+        reason: Why the target is not tracked; "" if it is tracked.
+        reason_code: The code of ``reason`` (docs/reasons.md); 0 without a reason.
     """
 
     def __init__(self, owner: Tracker, step: Step, masked: bool) -> None:
@@ -90,6 +96,7 @@ class Result:
         self.box: ImageBox | None = None if track.box is None else _finite(ImageBox(*track.box.xywh()))
         self.measured: bool = track.measured
         self.velocity: Velocity | None = None if motion is None else _finite(Velocity(*motion.velocity))
+        self.confidence: float = track.confidence
         self.presence: float = track.presence
         self.quality: float = track.quality
         self.likeness: float = track.likeness
@@ -100,8 +107,10 @@ class Result:
         self._mask: NDArray[np.uint8] | None = step.tracker.mask() if masked else None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for copies: without the tracker, with the mask where it was read or can still be
-        computed."""
+        """Return the attributes of a copy.
+
+        The copy has no tracker. It has the mask if that was read already or can still be computed.
+        """
         if self._mask is None and self.measured:
             with suppress(InputError):
                 return vars(self) | {"_owner": None, "_mask": self.mask}
@@ -109,11 +118,12 @@ class Result:
 
     @property
     def mask(self) -> NDArray[np.uint8] | None:
-        """The target's pixels: uint8 [H, W], 255 on it and 0 elsewhere; None where ``measured`` is False.
+        """The target's pixels: uint8 [H, W], 255 on the target, 0 elsewhere; None if ``measured`` is False.
 
-        Computed when it is first read or the result is copied, until the tracker's next image; it stays with
-        the result and its copies then. Raises InputError afterwards, and for a copy that was made later. A
-        queue between processes copies when it likes: read the mask before it is to go along.
+        The mask is computed when this is first read or when the result is copied. The result and its copies
+        then keep the mask. It can't be computed after the tracker has received its next image: reading then
+        raises InputError, also in copies that were made since. A queue between processes copies a result at
+        some later time, so read the mask before the result is put into a queue.
         """
         if self._mask is None and self.measured:
             if self._owner is None:
@@ -132,7 +142,10 @@ class Result:
 
 
 class Tracker:
-    """Tracks one target, or several. Not thread-safe. A context manager; `close` frees the network."""
+    """Tracks one target or several. Not thread-safe.
+
+    `close` frees the network. The tracker is also a context manager, which calls `close` at its end.
+    """
 
     def __init__(
         self,
@@ -150,14 +163,14 @@ class Tracker:
         """Load the network.
 
         Args:
-            backend: What computes: ``onnxruntime-cpu`` or a back end for NVIDIA GPUs; see `efftam doctor`.
-            bundle: Folder of the network; None: the one that ships.
+            backend: The back end: ``onnxruntime-cpu``, or one for NVIDIA GPUs, as `efftam doctor` lists them.
+            bundle: Folder of the network; None: the network that is installed with the package.
             precision: ``auto``, ``fp32``, ``fp16`` or ``int8``.
             policy: ``default``, ``samurai`` or ``efficienttam``.
-            threads: CPU threads; 0: one per core, up to 4.
+            threads: Number of CPU threads; 0: one per core, at most 4.
             channels: Order of the channels of [H, W, 3] images: "bgr" (as OpenCV reads them) or "rgb".
             fps: Rate of images that are given without a time, 1/s.
-            max_targets: Most targets at once, 1 to 8; see `add`.
+            max_targets: How many targets can be followed at once, 1 to 8; see `add`.
             settings: Other fields of `core.config.TrackerConfig`, such as ``lost_after=2.0``.
 
         Raises:
@@ -176,10 +189,12 @@ class Tracker:
         folder = "" if bundle is None else str(bundle)
         self._pipeline = open_pipeline(PipelineConfig(folder, backend, precision, max_targets, threads))
         self._targets = open_targets(self._pipeline, config)
-        self._time_ns: int | None = None  # of the last image
+        self._time_ns: int | None = None  # stamp of the last image, ns
         self._starts = 0
         self._newest: Result | None = None
-        self._busy = Lock()  # a queue between processes copies results, with their masks, in its own thread
+        # Protects the network: a queue between processes copies results in a thread of its own, and a copy
+        # computes its mask.
+        self._busy = Lock()
         self._is_closed = False
 
     def track(
@@ -194,21 +209,23 @@ class Tracker:
         fps: float | None = None,
         video_track: int | None = None,
     ) -> Iterator[Result]:
-        """Select a target in the first image of a source and follow it to the end: a Result for every image.
+        """Select a target in the first image of a source, follow it, and yield a Result for every image.
 
         Args:
-            source: Video file; folder of images; camera (its number, ``/dev/video0``, or a URL such as
-                ``rtsp://...``), whose newest image is taken each time, until none has come for 10 s; or an
-                iterable of images or (image, time in s).
-            box: The target, as for `start`; or ``point``, ``points`` with ``labels``, ``mask``.
-            fps: Rate of a folder's images, or of images without a time; default: the tracker's.
-            video_track: Number of the video track, of several; default: the default one.
+            source: A video file, a folder of images, a camera, or an iterable of images or of pairs (image,
+                time in s). A camera is given by its number, a path such as ``/dev/video0``, or a URL such as
+                ``rtsp://...``. Its newest image is used each time, and the results end when the camera has
+                delivered no image for 10 s.
+            box: The target, as for `start`. Or give ``point``, ``points`` with ``labels``, or ``mask``.
+            fps: Rate of a folder's images, or of images without a time, 1/s; None: the tracker's ``fps``.
+            video_track: Number of the track, for a file with several video tracks; None: its default track.
 
         Warns:
-            UserWarning: Images are turned, damaged and left out, or have no true times.
+            UserWarning: Images are rotated, damaged images are left out, or the images have no true times.
 
         Raises:
-            InputError: The source can't be read, or the target is not in its first image.
+            InputError: The source can't be read, or the target is not in its first image. Also raised by the
+                results when the tracker was closed or another target was selected meanwhile.
         """
         self._require_open()
         frames = self._frames(source, fps, video_track)
@@ -224,7 +241,9 @@ class Tracker:
         yield first
         for image, stamp_ns in frames:
             if self._starts != start or self._is_closed:
-                raise InputError("the tracker was closed or given another target while this loop ran; end it")
+                raise InputError(
+                    "the tracker was closed or another target was selected while this loop ran; end the loop"
+                )
             yield self._step(image, stamp_ns)[0]
 
     def start(
@@ -238,37 +257,45 @@ class Tracker:
         mask: NDArray[Any] | None = None,
         time: float | None = None,
     ) -> Result:
-        """Select a target in an image, which replaces those before. Give one of box, point, points, mask.
+        """Select a target in an image. It replaces all earlier targets.
+
+        Give the target by one of box, point, points and mask.
 
         Args:
             image: uint8 [H, W, 3] in the order of the tracker's ``channels``, grey [H, W], or an Image. An
                 array is copied.
-            box: (x, y, width, height) px: left and top edge, size.
-            point: (x, y) px on the target.
-            points: Several of them.
-            labels: For ``points``: 1 on the target, 0 off it; default: all 1.
+            box: (x, y, width, height): left edge, top edge and size, px.
+            point: (x, y): one point on the target, px.
+            points: Several points [(x, y), ...], px.
+            labels: For each of ``points`` 1 (on the target) or 0 (beside it); None: all are 1.
             mask: bool or uint8 [H, W], not 0 on the target.
-            time: Of the image, s; None: 1/fps after the last image.
+            time: Time of the image, s; None: 1/fps after the last image.
 
         Raises:
-            InputError: The image or the target can't be used; the target before, or the steered one, stays.
+            InputError: The image or the target can't be used. The target that was steered before stays, any
+                other is removed.
         """
         self._require_open()
         image = self._image(image)
         return self._begin(image, self._stamp_ns(time), _prompt(image, box, point, points, labels, mask))
 
     def update(self, image: ImageLike, time: float | None = None) -> Result:
-        """Find the target in the next image, of several the one of `steer`. For ``image`` and ``time`` see
-        `start`.
+        """Find the targets in the next image and return the result of the steered target.
+
+        Of several targets, `steer` selects the steered one. For ``image`` and ``time`` see `start`.
 
         Raises:
-            InputError: There is no target, the image can't be used, or ``time`` is not after the last one.
+            InputError: There is no target, the image can't be used, or ``time`` is not later than that of the
+                last image.
         """
         return self._update(image, time)[0]
 
     def update_all(self, image: ImageLike, time: float | None = None) -> list[Result]:
-        """Track every target in the next image, as `update` does; return the results in order of id. Their
-        masks are computed at once."""
+        """Find every target in the next image and return the results in order of id.
+
+        Arguments and errors are those of `update`. With several targets all masks are computed at once, not
+        when they are first read.
+        """
         return sorted(self._update(image, time), key=lambda result: result.target_id)
 
     def _update(self, image: ImageLike, time: float | None) -> list[Result]:
@@ -291,16 +318,18 @@ class Tracker:
         time: float | None = None,
         target_id: int | None = None,
     ) -> Result:
-        """Select a further target; for the arguments see `start`. The others have their turn in the next
-        `update_all`.
+        """Select a further target. The other targets stay, and are processed in the next `update_all`.
+
+        For the other arguments see `start`.
 
         Args:
-            time: None: that of the last image.
-            target_id: 0 to 254; one that there is, is replaced; None: the next free one.
+            time: Time of the image, s; None: the time of the last image.
+            target_id: Id of the target, 0 to 254. A target that has this id is replaced. None: the next free
+                id.
 
         Raises:
-            InputError: As `start`; there are ``max_targets``, the object is a target already, or ``time`` is
-                before that of the last image.
+            InputError: The image or the target can't be used, ``max_targets`` are followed already, the
+                object is a target already, or ``time`` is before that of the last image.
         """
         self._require_open()
         image = self._image(image)
@@ -319,22 +348,25 @@ class Tracker:
         return self._step(image, stamp_ns, {chosen: prompt}, [chosen])[0]
 
     def remove(self, target_id: int) -> None:
-        """Forget one target. Raises InputError where it is not there."""
+        """Forget one target. Raises InputError if no target has this id."""
         self._require_open()
         self._targets.remove(target_id)
 
     def steer(self, target_id: int) -> None:
-        """Make `update`, `track` and `state` return this target. Raises InputError without it."""
+        """Make this target the steered one, whose results `update`, `track` and `state` return.
+
+        Raises InputError if no target has this id.
+        """
         self._targets.steer(target_id)
 
     @property
     def ids(self) -> list[int]:
-        """Of the targets, in order."""
+        """The ids of all targets, in ascending order."""
         return self._targets.ids
 
     @property
     def state(self) -> State:
-        """State of the target, of several that of `steer`; IDLE: there is none."""
+        """State of the target, or of the steered one of several targets; IDLE without a target."""
         ids = self._targets.ids
         if not ids:
             return State.IDLE
@@ -380,8 +412,10 @@ class Tracker:
         prompts: Prompts = NO_PROMPTS,
         ids: Collection[int] | None = None,
     ) -> list[Result]:
-        """Return the results, that of the steered target first. What only later images need of the last
-        target's is computed with the next image."""
+        """Process one image and return the results, with that of the steered target first.
+
+        The memory of this image, which only later images need, is computed when the next image is processed.
+        """
         count = len(self._targets.ids if ids is None else ids)
         results: list[Result] = []
 
@@ -389,7 +423,9 @@ class Tracker:
             results.append(Result(self, step, count > 1))
 
         with self._busy:
-            self._newest = None  # also where the image is refused: the network has seen it
+            # Set before the call: even if the image is then refused, the network may have processed it. The
+            # network's masks are then no longer those of the last result.
+            self._newest = None
             self._targets.step(Frame(image, stamp_ns), prompts, ids=ids, publish=keep)
             self._time_ns, self._newest = stamp_ns, results[-1]
         return results
@@ -427,7 +463,10 @@ class Tracker:
     def _frames(
         self, source: Source, fps: float | None, video_track: int | None
     ) -> Iterator[tuple[Image, int]]:
-        """Yield the images of a source with their stamps. Raises InputError here where it can't be opened."""
+        """Return an iterator over the images of a source with their stamps, ns.
+
+        Raises InputError at this call, not at the first image, if the source can't be opened.
+        """
         if isinstance(source, os.PathLike):
             source = os.fspath(source)
         if isinstance(source, int | str):
@@ -460,7 +499,11 @@ class Tracker:
             yield self._image(image), stamp_ns
 
     def _image(self, image: Any) -> Image:
-        """Check an image, and copy an array: the tracker reads it again when the next one comes."""
+        """Return a checked Image; a numpy array is copied.
+
+        The copy is needed because the tracker reads this image again when it processes the next one, and the
+        caller may have overwritten the array by then. Raises InputError for an image that can't be used.
+        """
         if isinstance(image, Image):
             check_image(image)
             return image

@@ -8,16 +8,20 @@ from pathlib import Path
 
 PACKAGE = "efftam_ros"
 PROFILE_VARIABLES = ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE")
-"""Name the profile ``config/fastdds_images.xml`` to Fast DDS 2 and 3; other middlewares read neither."""
+"""Environment variables with the path of the profile ``config/fastdds_images.xml``.
+
+Fast DDS 2 reads the first, Fast DDS 3 the second. Other middlewares read neither.
+"""
 FAST_DDS, CYCLONE_DDS, ZENOH = "rmw_fastrtps", "rmw_cyclonedds", "rmw_zenoh"
-"""How the names of middlewares begin."""
+"""How the name of each middleware begins. A suffix such as ``_cpp`` follows."""
 
 
 def middleware() -> str:
     """Return the name of the ROS 2 middleware in use, such as ``rmw_zenoh_cpp``.
 
-    Without ``RMW_IMPLEMENTATION`` rclpy is asked where it is loaded; else it is Fast DDS, the default of
-    every distribution from Humble to Lyrical.
+    The environment variable ``RMW_IMPLEMENTATION`` comes first. Without it, rclpy gives the name if it is
+    imported already. Otherwise the name is that of Fast DDS, the default of every distribution from Humble to
+    Lyrical.
     """
     named = os.environ.get("RMW_IMPLEMENTATION", "")
     loaded = sys.modules.get("rclpy.utilities")
@@ -29,8 +33,7 @@ def middleware() -> str:
 def package_file(relative: str) -> Path | None:
     """Return the path of a file such as ``config/fastdds_images.xml``, or None if it is not found.
 
-    Searched: beside the package in a checkout, then the share folders of ROS installations and of this
-    Python.
+    The folders of `places` are searched in their order.
     """
     for place in places():
         if (place / relative).exists():
@@ -39,6 +42,10 @@ def package_file(relative: str) -> Path | None:
 
 
 def places() -> list[Path]:
-    """Folders that are searched for such files, in order of preference."""
+    """Return the folders in which `package_file` searches, in order of preference.
+
+    The first one contains the package in a checkout. The others are the share folders of the sourced ROS
+    installations and of this Python.
+    """
     prefixes = [p for p in os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep) if p] + [sys.prefix]
     return [Path(__file__).resolve().parents[1], *(Path(p) / "share" / PACKAGE for p in prefixes)]

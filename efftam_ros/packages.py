@@ -1,4 +1,4 @@
-"""Python packages that commands and nodes need, and the extras of this package that bring them."""
+"""Python packages that commands and nodes need, and the extras of this package that install them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,14 @@ from typing import NamedTuple
 
 
 class Package(NamedTuple):
-    """``module``: as imported; ``pip``: as installed; ``extra`` that brings it, "" for one that every wheel
-    brings; ``purpose``: its users."""
+    """A Python package that this package uses.
+
+    Attributes:
+        module: Name by which Python imports the package.
+        pip: Name by which pip installs the package.
+        extra: Extra of this package that installs it; "" if it is always installed.
+        purpose: The commands and features that use it.
+    """
 
     module: str
     pip: str
@@ -16,7 +22,10 @@ class Package(NamedTuple):
 
     @property
     def install(self) -> str:
-        """The command for this package, and for all of its extra; right for wheels and in a ROS workspace."""
+        """The pip command that installs this package, and the command that installs all of its extra.
+
+        Packages are named instead of the extra, because a ROS workspace has no wheel with extras.
+        """
         if not self.extra:
             return f"pip install {self.pip}"
         others = [package.pip for package in OPTIONAL if package.extra == self.extra]
@@ -47,6 +56,6 @@ OPTIONAL = (
 
 
 def missing_package(error: ModuleNotFoundError) -> Package | None:
-    """Return the package of the table that is not installed; None where another module is missing."""
+    """Return the package whose import raised this error; None if it is in neither `NEEDED` nor `OPTIONAL`."""
     name = (error.name or "").partition(".")[0]
     return next((one for one in (*NEEDED, *OPTIONAL) if one.module == name), None)

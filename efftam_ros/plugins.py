@@ -1,4 +1,4 @@
-"""Finds modules that the optional packages beside this one offer, by the entry points that they list."""
+"""Finds modules of optional packages, such as efftam_workshop, by the entry points that they list."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from pathlib import Path
 
 
 def plugin_module(package: str, group: str, name: str) -> str | None:
-    """Return the dotted name of the module that a package offers; None where the package is not installed.
+    """Return the module that a package lists under this group and name; None if the package is not installed.
 
-    The package lists its modules in its own ``entry_points.txt``, so that a checkout, a ROS workspace and a
-    wheel find the same ones. Nothing is imported. Raises KeyError for a group or name that is not listed.
+    The result is what the line in the file ``entry_points.txt`` in the package's folder gives, for example
+    ``efftam_workshop.bag``, or ``module:Name`` for one name in a module. The file is read directly, so that a
+    checkout, a ROS workspace and a wheel give the same result. Nothing is imported. Raises KeyError for a
+    group or name that is not listed.
     """
     spec = find_spec(package)
     if spec is None or spec.origin is None:

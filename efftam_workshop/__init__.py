@@ -1,1 +1,1 @@
-"""Makes, checks and measures networks: fetch, export, build, eval, bench. Nothing that flies imports it."""
+"""Makes, checks and measures networks: fetch, export, build, eval, bench. The nodes never import it."""

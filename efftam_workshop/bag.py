@@ -1,6 +1,6 @@
-"""Make a bag of a video or a folder of images, with CameraInfo, for `efftam replay` and the launch files.
+"""Write a bag from a video or a folder of images, with CameraInfo, for `efftam replay` and the launch files.
 
-Images are raw or JPEG; the camera counts as uncalibrated (no bearing) unless --fov is given.
+Images are raw or JPEG. Without --fov the camera is uncalibrated, and the tracker publishes no bearing.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from efftam_ros.tools.common.options import add_image_arguments, add_quiet_argum
 from efftam_ros.tools.common.outputs import Output, check_outputs
 from efftam_ros.tools.common.terminal import progress_bar
 
-# Stamp of the first image, ns; a stamp of zero would mean "not stamped".
+# Stamp of the first image, ns. It is not zero, because a stamp of zero means "not stamped".
 START_NS = 1_000_000_000
-# A valid ROS 2 name: no part is empty or begins with a digit.
+# Regular expression of a valid ROS 2 name: no part is empty or begins with a digit.
 TOPIC = r"/?[A-Za-z_]\w*(/[A-Za-z_]\w*)*/?"
 FRAME_ID = "camera_optical_frame"
 
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     focal_px = source.width / 2 / math.tan(math.radians(args.fov) / 2) if args.fov is not None else None
     with writing(args.out, args.storage) as writer:
         topics = {
-            # As image_transport names them, so that the tracker finds the calibration beside the images.
+            # The topics are named like those of image_transport, so that the tracker finds the calibration.
             IMAGE_TYPES[compressed]: base + "/compressed" * compressed,
             CAMERA_INFO_TYPE: base.rpartition("/")[0] + "/camera_info",
         }
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
         count = 0
         bar_total = None if math.isinf(total) else int(total)
         with progress_bar(bar_total, args.out.name, unit="image", quiet=args.quiet) as bar:
-            # Images are written as they are decoded: a video may be larger than the memory.
+            # Each image is written as soon as it is decoded, because a video may be larger than the memory.
             for frame in source.frames():
                 if count >= total:
                     break
@@ -106,7 +106,7 @@ def make_header(store: Any, stamp_ns: int) -> Any:
 
 
 def make_image(store: Any, header: Any, bgr: Any, compressed: bool) -> Any:
-    """Build a sensor_msgs Image (bgr8) or CompressedImage (JPEG) from uint8 [H, W, 3]."""
+    """Build a sensor_msgs Image (bgr8) or CompressedImage (JPEG) from a BGR image uint8 [H, W, 3]."""
     if not compressed:
         pixels = np.ascontiguousarray(bgr)
         return store.types[IMAGE_TYPES[0]](**image_fields(pixels, "bgr8", header), data=pixels.reshape(-1))
@@ -117,7 +117,7 @@ def make_image(store: Any, header: Any, bgr: Any, compressed: bool) -> Any:
 
 
 def camera_info(store: Any, header: Any, width: int, height: int, focal_px: float | None) -> Any:
-    """Build a sensor_msgs/CameraInfo without distortion; uncalibrated (K zero) without a focal length."""
+    """Build a sensor_msgs/CameraInfo without distortion; K is zero (uncalibrated) without a focal length."""
     k: NDArray[np.float64] = np.zeros(9)
     if focal_px is not None:
         k = np.array([focal_px, 0, width / 2 - 0.5, 0, focal_px, height / 2 - 0.5, 0, 0, 1.0])

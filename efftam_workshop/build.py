@@ -1,9 +1,9 @@
 """Build a bundle's TensorRT engines for this GPU and store those that agree with the CPU.
 
-Every engine is compared with the FP32 graph on the CPU, output by output, and all together over a chained
-clip. An engine that deviates is not stored: the report names its worst output, and the next safer precision
-form is built. Engines fit one GPU, one TensorRT version and one bundle; build again
-after a change of any of them.
+Every engine is compared with the FP32 graph on the CPU, output by output. All engines together are compared
+over a clip in which each frame is stored in memory. An engine that deviates is not stored: the report names
+its worst output, and a form of the graph with safer precision is built instead. Engines fit one GPU, one
+TensorRT version and one bundle; build them again after a change of any of these.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ def run(args: argparse.Namespace) -> int:
 
     precision = ENGINES.resolved(args.precision)
     if precision != "int8" and (args.calibration or args.sequences):
-        raise InputError(f"--calibration and --sequences are of INT8; the precision is {precision}")
+        raise InputError(
+            f"--calibration and --sequences are for INT8, the precision is {precision}; leave them out"
+        )
     check_outputs([Output("--out", args.out, "folder")])
     bundle = open_bundle(args.bundle)
     clip = _calibration_clip(args.calibration) if precision == "int8" else None
@@ -81,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     library = load_library()
     progress = BuildProgress(args.quiet or args.json)
     with device_session() as (cuda, facts, stream), closing(progress):
-        if clip is not None and args.sequences:  # with a GPU at hand, because it takes long
+        if clip is not None and args.sequences:  # needs no GPU, but takes long: after the check for one
             cost = cost_of_int8(bundle, clip, args.sequences, args.quiet or args.json)
             print(cost.text, file=sys.stderr)
             cost.require_small()
@@ -96,7 +98,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _calibration_clip(folder: Path | None) -> CalibrationClip:
-    """`CLIP_FRAMES` frames of a sequence, or the seeded clip. Raises InputError: no sequence."""
+    """Return `CLIP_FRAMES` frames of the sequence in ``folder``; without a folder, generated pictures.
+
+    Raises InputError if the folder does not contain exactly one sequence.
+    """
     from efftam_workshop.export.int8 import CalibrationClip, default_clip
 
     if folder is None:
@@ -135,7 +140,10 @@ def print_reports(reports: dict[str, dict[str, Any]]) -> None:
 
 
 def _times(report: dict[str, Any]) -> str:
-    """Time of the form that was kept, then how much longer the others take."""
+    """Return the time of the stored form in ms, and the other forms' times as multiples of it.
+
+    Returns "-" if nothing was timed.
+    """
     times = dict(report["times_ms"])
     kept = times.pop(report["form"], None)
     if kept is None:
@@ -144,9 +152,9 @@ def _times(report: dict[str, Any]) -> str:
 
 
 class BuildProgress:
-    """Progress of an engine build on stderr: lines of text, and a bar for each phase of TensorRT's builder.
+    """Shows the progress of an engine build on stderr: lines, and a bar for each phase of the builder.
 
-    Close it when the build ends. Prints nothing when ``quiet``.
+    Close it when the build ends. Prints nothing if ``quiet``.
     """
 
     def __init__(self, quiet: bool) -> None:
@@ -160,7 +168,7 @@ class BuildProgress:
             print(line, file=sys.stderr)
 
     def step(self, phase: str, step: int, steps: int) -> bool:
-        """Called by the builder; always returns True, which lets the build continue."""
+        """Show that ``step`` of ``steps`` is reached. The builder calls this; True lets it continue."""
         if self._quiet:
             return True
         if phase != self._phase or self._bar is None:

@@ -1,6 +1,6 @@
 """Download an official EfficientTAM checkpoint and export it to a bundle.
 
-The SHA-256 is compared with the one that the hub announces. With --sha256 a file that differs from that value
+The file's SHA-256 is compared with the one that the hub announces. With --sha256 a file with another SHA-256
 is refused before it is downloaded.
 """
 
@@ -29,7 +29,7 @@ LIBRARY = "efftam_ros"
 REPOSITORY = "yunyangx/efficient-track-anything"
 HUB, EXPORT = ("huggingface_hub",), ("torch", "onnx", "onnxscript")
 NAMES = tuple(CONFIGURATIONS)
-# Packages whose exceptions mean network errors; they differ between versions of huggingface_hub.
+# Top-level packages whose exceptions mean network errors; versions of huggingface_hub use different ones.
 TRANSPORTS = ("huggingface_hub", "httpx", "httpx2", "httpcore", "requests", "urllib3")
 
 
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def sha256_digest(text: str) -> str:
-    """Parse a SHA-256: 64 hexadecimal digits, in lower case on return."""
+    """Return a SHA-256 of 64 hexadecimal digits in lower case, for argparse."""
     if not re.fullmatch(r"[0-9a-fA-F]{64}", text):
         raise argparse.ArgumentTypeError(
             f"{shown(text)} is not a SHA-256 of 64 hexadecimal digits ({len(text)} characters);"
@@ -105,9 +105,9 @@ def download(
 ) -> Path:
     """Download the checkpoint of an official configuration to ``folder`` (default: the user's cache).
 
-    A complete file is not downloaded again. Raises InputError: the hub can't be reached, an address without
-    encryption, no such file, no SHA-256 announced, another one than ``sha256`` (lower case), damaged
-    download.
+    A complete file is not downloaded again. Returns the file's path. Raises InputError if the hub can't be
+    reached, an address is not encrypted, the file does not exist, the hub announces no SHA-256 or another one
+    than ``sha256`` (lower case), or the downloaded file is damaged.
     """
     import huggingface_hub
     from huggingface_hub import utils
@@ -160,7 +160,7 @@ def cache_folder() -> Path:
 
 @contextmanager
 def _explained(url: str, name: str) -> Iterator[None]:
-    """Translate exceptions of the hub's client to InputError."""
+    """Translate network exceptions of the hub's client to InputError."""
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError, RepositoryNotFoundError
 
     remedy = f"or copy {name}.pt from elsewhere and run: efftam export {name}.pt --config {name} --out {name}"
@@ -182,7 +182,7 @@ def _explained(url: str, name: str) -> Iterator[None]:
 
 
 def _reason(error: BaseException) -> str:
-    """First line of the original cause of an error."""
+    """Return the first line of the innermost cause of an error."""
     while error.__cause__ is not None:
         error = error.__cause__
     text = str(error).strip() or type(error).__name__

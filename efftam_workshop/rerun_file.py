@@ -1,4 +1,4 @@
-"""Write runs for the Rerun viewer: pictures, boxes, masks, states and numbers on one timeline."""
+"""Writes runs for the Rerun viewer: pictures, boxes, masks, states and numbers on one timeline."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ if TYPE_CHECKING:
 TIMELINE = "image_stamp"
 JPEG_QUALITY = 80
 DATES_FROM_NS = 10**18
-"""Stamps from here on (2001) are shown as dates, smaller ones as times since the start."""
+"""Stamps of at least this (the year 2001) are shown as dates, smaller ones as times since the start."""
 VELOCITY_S = 0.5
-"""The arrow shows how far the target goes in this time."""
+"""The velocity arrow ends where the target will be after this time, s."""
 
 
 @contextmanager
 def rerun_file(path: Path, recording: str) -> Iterator[RerunFile]:
-    """Write ``path``, atomically, also where the block raises.
+    """Open ``path`` for writing as a context. The file appears when the context ends.
 
-    The viewer shows files of the same ``recording`` together.
+    It also appears after an exception, except an OSError. No file is written without images. The viewer shows
+    files of the same ``recording`` together.
     """
     import rerun
 
@@ -55,8 +56,11 @@ def rerun_file(path: Path, recording: str) -> Iterator[RerunFile]:
 
 @contextmanager
 def _pipe_into(out: BinaryIO) -> Iterator[str]:
-    """Yield the name of a pipe that is written to ``out``; it must be opened and closed again within the
-    block, which raises OSError then. On a full disk Rerun's own writing waits for ever."""
+    """Yield the name of a pipe whose content is copied to ``out``.
+
+    Rerun writes to the pipe because its own writing to a file never returns when the disk is full. The pipe
+    must be opened and closed within the context. Leaving the context raises the OSError of a failed copy.
+    """
     faults: list[OSError] = []
     read_end, write_end = os.pipe()
 
@@ -82,7 +86,7 @@ def _pipe_into(out: BinaryIO) -> Iterator[str]:
 
 
 class RerunFile:
-    """The entities of a run, below its name."""
+    """Writes one run. All its entities are below the run's name."""
 
     def __init__(self, stream: rerun.RecordingStream, run: str) -> None:
         import rerun
@@ -90,7 +94,7 @@ class RerunFile:
         self._rr, self._stream, self._run = rerun, stream, rerun.escape_entity_path_part(run)
         self.images = 0
         self._shown: dict[str, Any] = {}
-        self._targets: dict[str, set[int]] = {}  # by part, those that were shown
+        self._targets: dict[str, set[int]] = {}  # targets shown so far, by part of the run
 
     def write(
         self,
@@ -100,21 +104,24 @@ class RerunFile:
         part: str = "",
         truth: Sequence[float] | None = None,
     ) -> None:
-        """Add an image (BGR uint8 [H, W, 3]) and its results: by target, the track and the mask (uint8
-        [H, W], 0 or 255, or None), which is written as its outline. ``part``: a sequence among several of the
-        run; ``truth``: the true box x, y, w, h, px. Targets other than 0 have entities of their own."""
+        """Add an image, BGR uint8 [H, W, 3], and its results.
+
+        ``answers``: for each target id the track and the mask, uint8 [H, W] with 0 or 255, or None. The mask
+        is written as its outline. ``part``: name of a sequence, if the run has several. ``truth``: the true
+        box x, y, w, h in px. Targets other than 0 have separate entities.
+        """
         rr = self._rr
         self.images += 1
         at = f"{self._run}/{rr.escape_entity_path_part(part)}" if part else self._run
         stamp_ns = next(iter(answers.values()))[0].stamp_ns
-        # Stamps of a camera are dates, those of a video count from its start.
+        # Stamps of cameras are dates; stamps of video files count from the video's start.
         if stamp_ns >= DATES_FROM_NS:
             self._stream.set_time(TIMELINE, timestamp=np.datetime64(stamp_ns, "ns"))
         else:
             self._stream.set_time(TIMELINE, duration=np.timedelta64(stamp_ns, "ns"))
         self._stream.log(f"{at}/image", rr.EncodedImage(contents=_jpeg(bgr), media_type="image/jpeg"))
         targets = self._targets.setdefault(at, set())
-        # The viewer shows an entity until it is removed.
+        # The viewer shows an entity until it is cleared, so the entities of removed targets are cleared.
         for gone in targets - answers.keys():
             for name in ("box", "velocity", "mask", "windows"):
                 self._show(f"{at}/image{_of(gone)}/{name}", None)
@@ -144,6 +151,7 @@ class RerunFile:
         self._show(f"{image}/mask", outline)
         windows = [(w.x, w.y, *w.extent) for w in track.windows]
         self._show(f"{image}/windows", self._boxes(windows) if windows else None)
+        self._stream.log(f"{at}/confidence", rr.Scalars(track.confidence))
         self._stream.log(f"{at}/presence", rr.Scalars(track.presence))
         self._stream.log(f"{at}/likeness", rr.Scalars(track.likeness))
         self._stream.log(f"{at}/velocity", rr.Scalars(velocity))
@@ -155,6 +163,7 @@ class RerunFile:
         rr = self._rr
         states, styles = [state.name for state in STATE_STYLES], STATE_STYLES.values()
         for entity, style in {
+            "confidence": rr.SeriesLines(names="confidence"),
             "presence": rr.SeriesLines(names="presence"),
             "likeness": rr.SeriesLines(names="likeness"),
             "velocity": rr.SeriesLines(names=["velocity x, px/s", "velocity y, px/s"]),
@@ -166,20 +175,22 @@ class RerunFile:
         return self._rr.Boxes2D(mins=[b[:2] for b in xywh], sizes=[b[2:] for b in xywh], **style)
 
     def _show(self, entity: str, what: Any) -> None:
-        """Log something until it changes; None removes what was shown."""
+        """Log ``what``, which the viewer shows until it is replaced; None clears what was shown."""
         if what is not None or self._shown.get(entity):
             self._stream.log(entity, self._rr.Clear(recursive=False) if what is None else what)
         self._shown[entity] = what is not None
 
 
 def _of(target_id: int) -> str:
-    """Return a target's part of an entity's path."""
+    """Return the target's part of an entity path: "/1" for target 1, "" for target 0."""
     return f"/{target_id}" if target_id else ""
 
 
 def _outline(mask: NDArray[np.uint8]) -> list[NDArray[np.float32]]:
-    """Closed lines [n, 2] px through the centres of the mask's outer pixels. Of a mask itself a viewer would
-    hold every pixel in memory."""
+    """Return closed lines, each [n, 2] in px, through the centres of the mask's outer pixels.
+
+    Lines are logged instead of the mask because the viewer would keep all pixels of all masks in memory.
+    """
     import cv2
 
     lines = cv2.findContours(mask, cv2.RETR_LIST, cv2.CHAIN_APPROX_SIMPLE)[0]

@@ -1,8 +1,8 @@
 """Repair the CMake files of the ROS 2 wheels, so that messages can be built in this virtual environment.
 
-The wheels were built in a container; its Python and numpy header folders stand as absolute paths in the
-exported targets of every message package. Run with the environment's own Python after installing; running it
-again is harmless.
+The wheels were built in a container. The exported CMake targets of every message package contain absolute
+paths of that container's header folders of Python and numpy. Run this script with the environment's own
+Python after the installation. It may be run again.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ HEADERS = (
 
 
 def repair(prefix: Path) -> int:
-    """Rewrite the header folders in all CMake files under ``prefix``; returns how many files changed."""
+    """Replace the header folders in all CMake files under ``prefix``; returns how many files changed."""
     changed = 0
     for folder in (prefix / "share", prefix / "lib" / "cmake"):
         for path in folder.rglob("*.cmake"):
             before = path.read_text(encoding="utf-8")
             after = before
             for pattern, here in HEADERS:
-                # A function, because a folder name may hold what `sub` takes for an escape.
+                # A function, because in a plain text `sub` would interpret a folder's backslashes as escapes.
                 after = pattern.sub(lambda _, here=here: here, after)
             if after != before:
                 path.write_text(after, encoding="utf-8")

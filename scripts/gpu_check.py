@@ -1,4 +1,4 @@
-"""Runs every check that needs an NVIDIA GPU; checks that could not run are listed with the reason."""
+"""Runs all checks that need an NVIDIA GPU, and lists those that could not run, with the reasons."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from efftam_ros.tools.doctor.checks import environment
 ROOT = Path(__file__).resolve().parents[1]
 
 ON_GPU = sorted((row for row in TABLE if row.gpu), key=lambda row: (not row.engines, not row.captured))
-"""The first of these that can run is measured where one is enough."""
+"""Back ends on a GPU, in order of preference: checks that need only one use the first that can run."""
 BASELINES_ON_GPU = [name for name, (device, _) in BASELINES.items() if device == "cuda"]
 SINGLE = "captures each of its graphs by itself"
 GROWTH_MB, WAITS = 5.0, 1.0
 FRAMES, QUICK_FRAMES, CPU_SHARE, SOAK_S = 300, 30, 5, 0.2
 MAX_GAPS = 5
-"""Causes of gaps that an item names."""
+"""Largest number of causes of gaps that an item lists."""
 COUNTED_FRAMES = (100, 200)
-"""Calls of the longer run less those of the shorter one: opening and warm-up cancel out."""
+"""Frames of the two runs in which calls are counted. Their difference excludes opening and warm-up."""
 INSTALL = "pip install -r scripts/requirements-gpu-check.txt"
 INSTALL_CUPTI = "pip install nvidia-cuda-cupti (CUDA 12: nvidia-cuda-cupti-cu12)"
 OK, FAILED, NOT_RUN = "OK", "FAILED", "NOT RUN"
 EXIT_FAILED, EXIT_BAD_INPUT, EXIT_NO_GPU = 1, 2, 3
 SECONDS = 7200.0
-"""For one command: engines and compiled networks take minutes each on a Jetson."""
+"""Time limit of one command. Each engine and each compiled network takes minutes on a Jetson."""
 CAPTURED: dict[str, Any] = {"capture_output": True, "text": True, "errors": "replace", "check": False}
 
 
@@ -56,11 +56,13 @@ def compare(*arguments: str) -> list[str]:
     return benchmark("compare", "--quiet", *arguments)
 
 
-# --- a run --------------------------------------------------------------------------------------------------
+# --- the state of a run -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Item:
+    """A line of the result. ``state``: `OK`, `FAILED` or `NOT_RUN`; ``why``: figures or the reason."""
+
     name: str
     state: str
     why: str
@@ -68,7 +70,11 @@ class Item:
 
 @dataclass
 class Check:
-    """One run: its folder and the results so far."""
+    """One run of gpu_check.
+
+    ``folder``: where results are written. ``frames``: frames of each measurement. ``backends``: findings of
+    `efftam doctor` on back ends, by name. ``items``: the results so far.
+    """
 
     folder: Path
     frames: int
@@ -76,18 +82,23 @@ class Check:
     items: list[Item] = field(default_factory=list)
 
     def note(self, name: str, state: str, why: str = "") -> None:
+        """Add an item, print it, and write all items and the summary to the folder."""
         self.items.append(Item(name, state, why))
         self.write("items.json", [asdict(item) for item in self.items])
-        # After each item: whatever ends the run leaves all that was found.
+        # Written after each item, so that nothing is lost if the run is ended early.
         (self.folder / "summary.md").write_text(summary(self.folder), encoding="utf-8")
         print(f"{state:<7}  {name}{': ' + why if why else ''}", flush=True)
 
     def write(self, name: str, content: Any) -> None:
+        """Write ``content`` as JSON to the file ``name`` in the folder."""
         (self.folder / name).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
     def run(self, title: str, command: Sequence[str]) -> str:
-        """Run a command, log its output, return its stdout. Raises RuntimeError, one line, when it fails; a
-        report of a fault is no failure of the command."""
+        """Run a command, write its output to a log in the folder, and return its stdout.
+
+        Raises RuntimeError, with one line, if the command fails. A command that reports a fault as JSON with
+        the field "fault" does not count as failed.
+        """
         log = self.folder / f"{re.sub(r'[^a-z0-9_.-]+', '_', title.lower())}.log"
         try:
             done = subprocess.run(command, cwd=ROOT, timeout=SECONDS, **CAPTURED)
@@ -100,8 +111,10 @@ class Check:
         return done.stdout
 
     def attempt(self, name: str, command: Sequence[str], missing: str = "\0") -> str | None:
-        """As `run`, but a failure becomes the item ``name`` and None is returned; it counts as not run where
-        the error has the text ``missing``."""
+        """Run a command as `run` does; after a failure, note it as the item ``name`` and return None.
+
+        The item is `NOT_RUN` if the error contains the text ``missing``, else `FAILED`.
+        """
         try:
             return self.run(name, command)
         except RuntimeError as error:
@@ -109,7 +122,10 @@ class Check:
             return None
 
     def report(self, name: str, command: Sequence[str], missing: str = "\0") -> dict[str, Any] | None:
-        """The JSON that a command prints, also written to the folder; as `attempt` when it fails."""
+        """Run a command that prints JSON, write the JSON to the folder, and return it.
+
+        A failure is handled as in `attempt`, which also explains ``missing``.
+        """
         output = self.attempt(name, command, missing)
         if output is None:
             return None
@@ -118,20 +134,20 @@ class Check:
         return found
 
     def unavailable(self, row: Backend) -> str:
-        """Why a back end can't run here, "" when it can (or may)."""
+        """Return why a back end can't run here; "" if it can, or if that was not tried."""
         finding = self.backends.get(row.name)
         if finding is None:
             return "efftam doctor gave no answer"
         return "" if finding["state"] in ("ok", "untried") else finding["found"]
 
     def first_able(self) -> tuple[str, str]:
-        """The name of the first of `ON_GPU` that can run here, or "" and the reason why each can't."""
+        """Return (name, "") of the first of `ON_GPU` that can run here, or ("", why none can)."""
         able = next((row.name for row in ON_GPU if not self.unavailable(row)), "")
         return able, "" if able else "; ".join(f"{row.name}: {self.unavailable(row)}" for row in ON_GPU)
 
 
 def _fault(text: str) -> str:
-    """Of a report as JSON."""
+    """Return the field "fault" of a report as JSON; "" if the text is no such report."""
     try:
         report = json.loads(text)
     except ValueError:
@@ -140,9 +156,11 @@ def _fault(text: str) -> str:
 
 
 Bundles = tuple[Path | None, ...]
+"""Folders of bundles to check; None: the shipped one."""
 
 
 def named(what: str, bundle: Path | None) -> str:
+    """Return an item's name, with the name of the bundle (None: the shipped one) at its end."""
     return f"{what} {bundle.name if bundle else 'shipped'}"
 
 
@@ -150,6 +168,7 @@ def named(what: str, bundle: Path | None) -> str:
 
 
 def check_environment(check: Check) -> None:
+    """Run `efftam doctor`, and note which back ends can run."""
     done = subprocess.run(efftam("doctor", "--json"), cwd=ROOT, **CAPTURED)
     try:
         report = json.loads(done.stdout)
@@ -190,7 +209,7 @@ print(json.dumps(found))
 
 
 def check_bindings(check: Check, _: Bundles) -> None:
-    """Every kind of call that the node makes to the driver, with nothing else loaded."""
+    """Make every kind of call of the node to the CUDA driver, in a process without other libraries."""
     found = check.report("bindings", [sys.executable, "-c", BINDINGS])
     if found is not None:
         copy = f"{found['copy_ms_per_mib']:.3f} ms for 1 MiB"
@@ -199,7 +218,7 @@ def check_bindings(check: Check, _: Bundles) -> None:
 
 
 def check_tests(check: Check, name: str, where: str) -> None:
-    """Run the tests marked gpu in ``where``; skipped tests count as not run."""
+    """Run the tests marked gpu in the file or folder ``where``. The item is `NOT_RUN` if all are skipped."""
     report = check.folder / f"{name.replace(' ', '_')}.xml"
     problem = ""
     try:
@@ -229,12 +248,13 @@ def check_tests(check: Check, name: str, where: str) -> None:
 
 
 def _skip_reason(skip: ElementTree.Element) -> str:
-    """The reason of a skipped test, or of a module that skipped itself when it was collected."""
+    """Return why a test was skipped, or why its whole module was skipped when it was collected."""
     whole = re.search(r"Skipped: (.+?)['\")]*$", skip.text or "")
     return whole[1] if whole else skip.get("message", "")
 
 
 def probe(what: str, bundle: Path | None, *options: str) -> list[str]:
+    """Return the command that runs one function of gpu_check_probes.py in a process of its own."""
     command = [sys.executable, str(ROOT / "scripts" / "gpu_check_probes.py"), what, *options]
     return [*command, *_option(bundle)]
 
@@ -244,7 +264,7 @@ def _option(bundle: Path | None) -> list[str]:
 
 
 def check_parsing(check: Check, bundles: Bundles) -> None:
-    """Every graph through TensorRT's parser in seconds, before anything is built."""
+    """Check that TensorRT's parser accepts every graph. This takes seconds; building engines takes longer."""
     for bundle in bundles:
         name = named("parse", bundle)
         report = check.report(name, probe("parse", bundle), missing="not installed")
@@ -256,7 +276,7 @@ def check_parsing(check: Check, bundles: Bundles) -> None:
 
 
 def check_layers(check: Check, bundles: Bundles) -> None:
-    """What TensorRT made of each graph: how many layers, and of which types their tensors are."""
+    """Store a description of the layers that TensorRT made of each graph; the item shows their numbers."""
     for bundle in bundles:
         name = named("layers", bundle)
         report = check.report(name, probe("layers", bundle), missing="not installed")
@@ -266,7 +286,7 @@ def check_layers(check: Check, bundles: Bundles) -> None:
 
 
 def check_frames(check: Check, bundles: Bundles) -> None:
-    """Every frame of the policy that ships: back to back and paced, with waits that sleep and that spin."""
+    """Measure every frame with the default policy, at several rates, with waits that sleep and that spin."""
     for row, bundle, reason in _where(check, bundles):
         for waits in ("sleeping", "spinning"):
             name = named(f"frames {waits} {row.name}", bundle)
@@ -290,7 +310,10 @@ def check_frames(check: Check, bundles: Bundles) -> None:
 
 
 def _where(check: Check, bundles: Bundles) -> Iterator[tuple[Backend, Path | None, str]]:
-    """Each captured back end with each bundle, and why it can't run."""
+    """Yield each back end whose work is captured as CUDA graphs, with each bundle, and why it can't run.
+
+    The reason is "" if it can.
+    """
     for row in ON_GPU:
         if row.captured:
             for bundle in bundles:
@@ -298,7 +321,7 @@ def _where(check: Check, bundles: Bundles) -> Iterator[tuple[Backend, Path | Non
 
 
 def check_engines(check: Check, bundles: Bundles) -> None:
-    """Build and compare the engines; `bench` can use them afterwards."""
+    """Build the engines and compare their results; the steps after this one use them."""
     for precision in ENGINES.precisions:
         for bundle in bundles:
             name = named(f"engines {precision}", bundle)
@@ -312,7 +335,7 @@ def check_engines(check: Check, bundles: Bundles) -> None:
 
 
 def check_verify(check: Check, bundles: Bundles) -> None:
-    """Every back end's frames against the CPU's, in each precision."""
+    """Compare the results of every back end with those of the CPU, in each precision."""
     for row in ON_GPU:
         for precision in row.variants:
             variant = row.name if precision == "auto" else f"{row.name} {precision}"
@@ -334,15 +357,18 @@ def check_verify(check: Check, bundles: Bundles) -> None:
 
 
 def _check_captures(check: Check, name: str, launch: dict[str, str]) -> None:
-    # onnxruntime captures its graphs one by one, TensorRT's become part of two larger ones.
+    # Parts with the text SINGLE are left out: onnxruntime captures each graph by itself. TensorRT's graphs
+    # are captured as parts of two larger CUDA graphs.
     parts = {part: how for part, how in launch.items() if SINGLE not in how}
     plain = [f"{part}: {how}" for part, how in parts.items() if not how.startswith("cuda graph")]
     check.note(name, FAILED if plain else OK, "; ".join(plain or sorted(set(parts.values()))))
 
 
 def check_benches(check: Check, bundles: Bundles) -> None:
-    """Measure the GPU back ends in one run; when that fails, each in a separate run. The CPU has a separate
-    run, because the clocks of an idle GPU drop."""
+    """Measure the times of all GPU back ends in one run; if it fails, each in a run of its own.
+
+    The CPU is measured in a run of its own, because the clocks of an idle GPU drop.
+    """
     for bundle in bundles:
         name = named("bench", bundle)
         able = []
@@ -360,7 +386,7 @@ def check_benches(check: Check, bundles: Bundles) -> None:
 
 
 def check_timeline(check: Check, bundles: Bundles) -> None:
-    """Where the time of a frame goes, and whether the simulation of the GPU with these times is right."""
+    """Measure how the time of a frame is spent, and check a simulation of the GPU that uses these times."""
     for row, bundle, reason in _where(check, bundles):
         name, simulation = (named(f"{what} {row.name}", bundle) for what in ("timeline", "simulation"))
         if reason:
@@ -387,7 +413,7 @@ def check_timeline(check: Check, bundles: Bundles) -> None:
 
 
 def check_node(check: Check, bundles: Bundles) -> None:
-    """The tracker's node through its states, with tracked frames and a SIGTERM at the end."""
+    """Lead the tracker's node through its lifecycle, with tracked frames and a SIGTERM at the end."""
     for row, bundle, reason in _where(check, bundles):
         name = named(f"node {row.name}", bundle)
         if reason:
@@ -401,7 +427,7 @@ def check_node(check: Check, bundles: Bundles) -> None:
 
 
 def check_copies(check: Check, bundles: Bundles) -> None:
-    """Images copied to the GPU's memory against images that it reads from the host's, in the full view."""
+    """Compare images that are copied to the GPU's memory with images that the GPU reads from host memory."""
     backend, reason = check.first_able()
     for bundle in bundles:
         for what, options in (("copied", ()), ("zero copy", ("--zero-copy",))):
@@ -431,6 +457,7 @@ def _bench(
 
 
 def check_soak(check: Check, bundles: Bundles) -> None:
+    """Check that memory does not grow by `GROWTH_MB` or more over many frames."""
     for row, bundle, reason in _where(check, bundles):
         name = named(f"soak {row.name}", bundle)
         if reason:
@@ -452,13 +479,14 @@ def check_soak(check: Check, bundles: Bundles) -> None:
 
 
 def check_waits(check: Check, bundles: Bundles) -> None:
+    """Count per frame the calls of the CUDA driver that wait, and those that allocate memory."""
     counter = "" if find_cupti() else f"libcupti is not installed; {INSTALL_CUPTI}"
     for row, bundle, reason in _where(check, bundles):
         name = named(f"waits {row.name}", bundle)
         if reason or counter:
             check.note(name, NOT_RUN, reason or counter)
             continue
-        # Each in a folder of its own: logs have the same names.
+        # Each back end has a folder of its own, because the names of the logs are the same for all.
         folder = check.folder / name.replace(" ", "_")
         folder.mkdir()
         options = ["--backend", row.name, *_option(bundle)]
@@ -500,7 +528,7 @@ WAITING = (
 )
 ALLOCATING = r"cudaMalloc\w*|cudaFree\w*|cudaHostAlloc|cuMemHostAlloc|cuMemAlloc\w*|cuMemFree\w*"
 VERSION = r"(_v\d+|_ptsz)*"
-"""Suffixes of some names."""
+"""Suffixes that some names of functions have, as a regular expression."""
 COUNT = "count-calls"
 """First argument of the process that runs a benchmark and counts its calls through CUPTI."""
 
@@ -508,9 +536,10 @@ COUNT = "count-calls"
 def calls_per_frame(
     options: Sequence[str], folder: Path, run: Callable[[str, Sequence[str]], str]
 ) -> dict[str, Any]:
-    """CUDA calls of a frame, from a shorter and a longer bench with these ``options``.
+    """Return the numbers of CUDA calls per frame, computed from a shorter and a longer run of `compare`.
 
-    ``run(title, command)`` runs a command, returns its stdout and raises RuntimeError when it fails.
+    ``options``: options of `compare`. ``folder``: where the counts are written. ``run(title, command)`` runs
+    a command, returns its stdout and raises RuntimeError if it fails.
     """
     few, many = COUNTED_FRAMES
     fewer, more = (_calls(options, folder, run, frames) for frames in COUNTED_FRAMES)
@@ -531,8 +560,8 @@ def calls_per_frame(
 def _calls(
     bench: Sequence[str], folder: Path, run: Callable[[str, Sequence[str]], str], frames: int
 ) -> dict[str, int]:
-    """Number of calls by name in a bench of so many frames."""
-    # Without the interpreter and its -m benchmarks.
+    """Return the number of calls by name in a run of `compare` with so many frames."""
+    # `compare` returns a command; its first three words are the interpreter, -m and benchmarks.
     command, out = compare(*bench, "--frames", str(frames))[3:], folder / f"calls_{frames}.json"
     run(f"calls of {frames} frames", [sys.executable, str(Path(__file__)), COUNT, str(out), *command])
     counted: dict[str, int] = json.loads(out.read_text(encoding="utf-8"))
@@ -540,14 +569,16 @@ def _calls(
 
 
 TOOLKITS = "/usr/local"
-DRIVER_API = 1  # of CUpti_CallbackDomain; calls of the CUDA runtime reach the driver and count there
-# CUpti_CallbackData: the call site (0: the call begins), then the function's name.
+# Value of CUpti_CallbackDomain for the driver. Calls of the CUDA runtime are counted by the driver calls that
+# they make.
+DRIVER_API = 1
+# CUpti_CallbackData begins with the call site (0: the call begins), followed by the function's name.
 SITE_OFFSET, NAME_OFFSET, BEGINS = 0, 8, 0
 CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p)
 
 
 def find_cupti() -> Path | None:
-    """The newest libcupti of the Python packages, else of a CUDA toolkit; None without one."""
+    """Return the newest libcupti of the Python packages and CUDA toolkits; None if there is none."""
     found = [path for folder in _folders() for path in folder.glob("**/libcupti.so.*") if path.is_file()]
     return max(found, key=lambda path: path.name, default=None)
 
@@ -561,22 +592,26 @@ class CallCounter:
     """Counts the calls of the CUDA driver that this process makes, directly or through the CUDA runtime."""
 
     def __init__(self, library: Path) -> None:
-        """Raises RuntimeError when CUPTI refuses, as it does while another profiler is active."""
+        """Start to count. Raises RuntimeError if CUPTI refuses, for example beside another profiler."""
         self._cupti: Any = ctypes.CDLL(str(library))
         self._names: dict[int, str] = {}
         self._counts: Counter[int] = Counter()
-        self._callback = CALLBACK(self._count)  # CUPTI keeps the address only
+        self._callback = CALLBACK(self._count)  # kept here, because CUPTI stores only its address
         self._subscriber = ctypes.c_void_p()
         self._check("cuptiSubscribe", ctypes.byref(self._subscriber), self._callback, None)
         self._check("cuptiEnableDomain", 1, self._subscriber, DRIVER_API)
 
     @property
     def counts(self) -> dict[str, int]:
-        """Name of the function to number of calls."""
+        """Number of calls by the name of the function."""
         return {self._names[function]: count for function, count in self._counts.items()}
 
     def close(self) -> None:
-        """CUDA's libraries make calls while the process ends, when Python can't be called any more."""
+        """Stop to count.
+
+        This is necessary because CUDA's libraries make calls while the process ends, when CUPTI must not call
+        Python any more.
+        """
         self._check("cuptiUnsubscribe", self._subscriber)
 
     def _check(self, function: str, *arguments: Any) -> None:
@@ -594,7 +629,10 @@ class CallCounter:
 
 
 def count_calls(out: str, *command: str) -> int:
-    """Run a benchmark in this process and write its CUDA calls to a file."""
+    """Run a benchmark in this process and write the numbers of its CUDA calls to the file ``out``.
+
+    ``command``: arguments of `python -m benchmarks`. Returns the exit code.
+    """
     library = find_cupti()
     if library is None:
         print(f"gpu_check: libcupti is not installed; {INSTALL_CUPTI}", file=sys.stderr)
@@ -614,7 +652,7 @@ MODULES = ("preprocess", "image_encoder", "memory_attention", "mask_decoder", "m
 
 
 def summary(folder: Path) -> str:
-    """Markdown: machine, items, then a table for each measurement that is there."""
+    """Return the summary in Markdown: the machine, the items, and a table for each stored measurement."""
     about = _load(folder / "about.json") or {}
     items = _load(folder / "items.json") or []
     benches = {path: _load(path) for path in sorted(folder.glob("bench_*.json"))}
@@ -692,7 +730,7 @@ def _waits_rows(report: dict[str, Any]) -> Iterator[str]:
 
 
 def _number(value: float | None) -> str:
-    """Three digits that count; a dash for what was not measured."""
+    """Return a value with three significant digits; a dash for None and NaN."""
     if value is None or value != value:
         return "-"
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
@@ -714,19 +752,24 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         action="store_const",
         const=QUICK_FRAMES,
         default=FRAMES,
-        help=f"--frames {QUICK_FRAMES}",
+        help=f"the same as --frames {QUICK_FRAMES}",
     )
     parser.add_argument(
         "--frames",
         type=int,
         default=FRAMES,
         metavar="N",
-        help=f"of each measurement; {SOAK_S} s for each of them for memory (default {FRAMES})",
+        help=f"frames of each measurement; memory is watched for {SOAK_S} s per frame (default {FRAMES})",
     )
     parser.add_argument(
-        "--only", metavar="A,B", default=",".join(STEPS), help=f"of {', '.join(STEPS)} (default: all)"
+        "--only",
+        metavar="A,B",
+        default=",".join(STEPS),
+        help=f"run only these of {', '.join(STEPS)} (default: all)",
     )
-    parser.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="parent of the new folder")
+    parser.add_argument(
+        "--out", type=Path, default=Path(), metavar="DIR", help="where the new folder is made"
+    )
     parser.add_argument(
         "--summary", type=Path, metavar="FOLDER", help="only rewrite this folder's summary.md"
     )
@@ -734,12 +777,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def refusal(args: argparse.Namespace) -> str:
-    """Why these options can't be followed, "" when they can."""
+    """Return why these options are invalid, in one line; "" if they are valid."""
     for path, name in ((args.summary, "items.json"), (args.bundle, "bundle.json")):
         if path is not None and not (path / name).is_file():
             return f"{path / name} does not exist; give a folder that has it"
     if unknown := [step for step in args.only.split(",") if step and step not in STEPS]:
-        return f"--only {unknown[0]} is not known; choose of {', '.join(STEPS)}"
+        return f"--only {unknown[0]} is not known; choose from {', '.join(STEPS)}"
     return "" if args.frames >= 1 else f"--frames is {args.frames}; it must be at least 1"
 
 
@@ -769,7 +812,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for step in filter(None, args.only.split(",")):
             try:
                 STEPS[step](check, bundles)
-            except Exception as error:  # the other steps are worth as much
+            except Exception as error:  # the other steps must still run
                 check.note(step, FAILED, f"{type(error).__name__}: {' '.join(str(error).split())}")
     except KeyboardInterrupt:
         check.note("the rest", FAILED, "interrupted")

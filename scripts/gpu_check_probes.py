@@ -1,4 +1,4 @@
-"""What gpu_check runs in processes of its own, as the first argument selects; JSON on stdout."""
+"""Checks that gpu_check runs in separate processes. The first argument selects one; it prints JSON."""
 
 from __future__ import annotations
 
@@ -22,17 +22,19 @@ import numpy as np
 
 SIZE = (1280, 720)
 RATES = (0, 30, 60)
-"""Images a second; 0: back to back, where clocks do not drop between frames."""
+"""Rates of images, Hz; 0: back to back, so that the GPU's clocks do not drop between frames."""
 TICK_S = 0.0005
 PROFILED = 5
-"""Runs of each engine with its layers timed."""
+"""Number of runs of each engine in which its layers are timed."""
 SMI = "clocks.sm,clocks.mem,temperature.gpu,clocks_throttle_reasons.active,pcie.link.gen.current"
 SMI += ",pcie.link.width.current,power.draw"
 
 
 def parse(bundle: Any) -> dict[str, str]:
-    """The errors of TensorRT's parser for each graph in FP16 and FP32, "" where it takes it; nothing is
-    built."""
+    """Parse each graph with TensorRT in FP16 and FP32, without building engines.
+
+    Returns the parser's error by "graph precision"; "" if the parser accepts the graph.
+    """
     from efftam_ros.core.errors import BackendError
     from efftam_ros.runtime.tensorrt.library import load_library
     from efftam_workshop.export.fp16.convert import load_graphs, to_fp16
@@ -52,8 +54,11 @@ def parse(bundle: Any) -> dict[str, str]:
 
 
 def layers(bundle: Any) -> dict[str, Any]:
-    """Of each stored engine the layers as TensorRT's inspector describes them, the ms of each in the last of
-    `PROFILED` runs, and TensorRT's warnings."""
+    """Describe the layers of each stored engine.
+
+    Returns "layers", the descriptions by TensorRT's inspector; "layer_ms", the time of each layer in the last
+    of `PROFILED` runs, ms; and "warnings", those of TensorRT.
+    """
     from efftam_ros.runtime.backends import ENGINES
     from efftam_ros.runtime.device import opening
     from efftam_ros.runtime.device.memory import GRAPHS
@@ -73,7 +78,7 @@ def layers(bundle: Any) -> dict[str, Any]:
 
 
 def layer_ms(library: Any, cuda: Any, stream: Any, graph: Any) -> dict[str, float]:
-    """By TensorRT's profiler, on zeros of the usual shapes."""
+    """Return the time of each layer, ms, as TensorRT's profiler measures it on zeros of the usual shapes."""
     from efftam_ros.runtime.tensorrt.engine_set import AXES
     from efftam_workshop.agreement.runners import DeviceRunner
 
@@ -100,7 +105,10 @@ def layer_ms(library: Any, cuda: Any, stream: Any, graph: Any) -> dict[str, floa
 
 
 def frames(bundle: Any, backend: str, count: int, spinning: bool) -> list[dict[str, Any]]:
-    """For each of `RATES` every frame's time in the policy that ships, and what the machine did meanwhile."""
+    """Measure every frame with the default policy at each of `RATES`, and the state of the machine meanwhile.
+
+    ``count``: frames per rate. ``spinning``: whether the host polls the GPU instead of sleeping.
+    """
     from efftam_ros.core.config import TrackerConfig
     from efftam_ros.runtime.backends import PipelineConfig
     from efftam_ros.runtime.cuda.stream import Event
@@ -141,8 +149,11 @@ ANSWER_S = 60.0
 
 
 def node(bundle: Path | None, backend: str, count: int) -> int:
-    """The node through `LIFE`, with so many tracked frames, memory after each, and then a SIGTERM; its exit
-    code. Images enter by the node's own callback: the middleware is not what is checked."""
+    """Run the tracker's node through the steps `LIFE`, then end it by SIGTERM; returns its exit code.
+
+    Prints the memory in use after each step. ``count``: number of tracked frames. Images are passed directly
+    to the node's callback, because the middleware is not checked here.
+    """
     from rclpy.lifecycle import TransitionCallbackReturn
 
     from efftam_ros.ros.common.process import run_node
@@ -170,7 +181,10 @@ def node(bundle: Path | None, backend: str, count: int) -> int:
 
 
 def _track(tracker: Any, count: int) -> None:
-    """Have the active node track the target of the drawn images."""
+    """Have the active node track the target of drawn images for ``count`` frames.
+
+    Raises RuntimeError if the node does not answer or does not track the target.
+    """
     from efftam_ros.msg import TargetSelection
     from efftam_ros.srv import SelectTarget
     from sensor_msgs.msg import Image
@@ -201,7 +215,7 @@ def _track(tracker: Any, count: int) -> None:
 
 
 def _spin(event: Any) -> None:
-    """In place of a wait that lets the host sleep."""
+    """Wait for an event by polling; replaces `Event.wait`, in which the host sleeps."""
     cuda, handle = event._cuda, event.handle
     not_ready = int(cuda.driver.CUresult.CUDA_ERROR_NOT_READY)
     while True:
@@ -222,7 +236,10 @@ def _paced(given: Iterator[Any], rate: float) -> Iterator[Any]:
 
 @contextmanager
 def _second_thread() -> Iterator[dict[str, float]]:
-    """A thread that wants to run all the time, as an image callback may: its longest pause."""
+    """Run a second thread that is always ready to run, as that of an image callback may be.
+
+    Yields a dict with its longest pause so far, ms.
+    """
     pause, ended = {"ms": 0.0}, threading.Event()
 
     def work() -> None:
@@ -243,7 +260,10 @@ def _second_thread() -> Iterator[dict[str, float]]:
 
 @contextmanager
 def _tegrastats() -> Iterator[list[str]]:
-    """A Jetson's clocks, temperatures and power meanwhile, a line every 0.2 s."""
+    """Record a Jetson's clocks, temperatures and power inside a ``with`` block, a line every 0.2 s.
+
+    Yields a list that receives the lines at the end of the block; it stays empty without tegrastats.
+    """
     lines: list[str] = []
     path = shutil.which("tegrastats")
     if path is None:
@@ -260,7 +280,7 @@ def _tegrastats() -> Iterator[list[str]]:
 
 
 def _steal() -> int:
-    """Ticks that a hypervisor took from this machine."""
+    """Return the processor time that a hypervisor has taken from this machine so far, in ticks."""
     return int(Path("/proc/stat").read_text(encoding="ascii").split("\n")[0].split()[8])
 
 
@@ -282,7 +302,7 @@ def main() -> int:
     parser.add_argument("--bundle", type=Path)
     parser.add_argument("--backend")
     parser.add_argument("--frames", type=int, default=100)
-    parser.add_argument("--spinning", action="store_true", help="the host asks instead of sleeping")
+    parser.add_argument("--spinning", action="store_true", help="the host polls instead of sleeping")
     args = parser.parse_args()
     if args.what == "node":
         return node(args.bundle, args.backend, args.frames)

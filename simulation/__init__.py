@@ -1,4 +1,5 @@
-"""A simulated flight for tests and the demo: gimbal, autopilots, rendered camera; not installed."""
+"""A simulated flight with gimbal, autopilots and rendered camera, for tests and the demo. It is not
+installed."""
 
 from simulation.processes import cpu_s, ros_environment, spinning
 

@@ -1,4 +1,5 @@
-"""`python -m simulation COMMAND`: a simulated flight and its parts; ``--help`` lists the commands."""
+"""Entry point of `python -m simulation COMMAND`: a simulated flight and its parts. ``--help`` lists the
+commands."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Play images, camera info and selections of a bag to a running tracker, with a clock; needs no rosbag2.
+"""Plays images, camera info and selections of a bag to a running tracker, with a clock, without rosbag2.
 
 Arguments of ROS come last: `python -m simulation bag BAG --box X,Y,W,H --ros-args -r image:=/cam/image`.
 """
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _recorded(reader: Any, images: Any) -> Iterator[Recorded]:
-    """Images, camera_info and selections of the bag, in recorded order."""
+    """Yield the images, camera_info and selections of the bag, in recorded order."""
     roles = {images.id: "image"}
     info = camera_info_topic(reader, images.topic)
     if info is not None:

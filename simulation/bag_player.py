@@ -1,4 +1,5 @@
-"""Plays recorded messages with their clock into a running tracker, in real time or at the tracker's pace."""
+"""Publishes recorded messages and their clock to a running tracker, in real time or at the tracker's
+speed."""
 
 from __future__ import annotations
 
@@ -29,19 +30,20 @@ from efftam_ros.ros.common.process import spin
 
 IMAGE_CLASSES = {"sensor_msgs/msg/Image": ImageMessage, "sensor_msgs/msg/CompressedImage": CompressedImage}
 ANSWERS = {"bbox": BoundingBox, "velocity": TargetVelocity, "mask": ImageMessage}
-# How long a subscriber may take to appear, and the tracker to answer an image, s.
+# Longest wait for publishers and subscribers to appear, s.
 PATIENCE_S = 30.0
+# Longest wait for the tracker's answer to an image or a selection, s.
 ANSWER_PATIENCE_S = 10.0
-# How long a lost call is waited for before it is made again, s.
+# A service call without an answer is repeated after this time, s.
 CALL_PATIENCE_S = 2.0
-# Of a serialized message: the encoding and the stamp of its header.
+# Length of the start of a serialized message: its encoding and the stamp of its header.
 HEADER_BYTES = 12
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A message of a bag: what it is (image, camera_info or select), when it was recorded, ns, and its CDR
-    bytes."""
+    """A message of a bag. ``role``: "image", "camera_info" or "select". ``recorded_ns``: when it was
+    recorded. ``cdr``: the serialized message."""
 
     role: str
     recorded_ns: int
@@ -49,11 +51,11 @@ class Recorded:
 
 
 class BagPlayer:
-    """Publishes on `image`, `camera_info`, `select` and `/clock`, watches `bbox`.
+    """Publishes recorded messages on `image`, `camera_info`, `select` and `/clock`, and subscribes to `bbox`.
 
-    ``rate``: 1 plays in real time; 0 waits after each image until the tracker has answered it, so that none
-    is left out however slow the machine. ``record(topic, time_ns, cdr)``, when given, gets every answer on
-    the topics ``recorded``. ``stop`` is asked often and ends the playing.
+    ``rate``: speed, 1 is real time. 0 waits after each image until the tracker has answered it, so that no
+    image is left out on a slow computer. ``record(topic, time_ns, cdr)`` is called with each answer on the
+    topics ``recorded``. ``stop`` is called often; when it returns true, the playing ends.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class BagPlayer:
         self._now_ns = 0
         self._answered_ns = -1
         self._answered_selection = 0
-        self._tag = f"bag_player_{time.time_ns()}"  # tells the answer to our selection from others
+        self._tag = f"bag_player_{time.time_ns()}"  # identifies the result of our selection
         self._refusal: str | None = None
         node.create_subscription(BoundingBox, "bbox", self._on_box, reliable())
         node.create_subscription(SelectionResult, "selection_result", self._on_result, reliable())
@@ -86,10 +88,10 @@ class BagPlayer:
             node.create_subscription(ANSWERS[topic], topic, partial(self._keep, topic), reliable(), raw=True)
 
     def play(self, messages: Iterable[Recorded], box: Box | None = None) -> int:
-        """Publish everything in order; returns the number of images played.
+        """Publish the messages in order. Return the number of published images.
 
-        ``box`` selects on the first image. Raises InputError when nobody listens to the images or answers
-        them, or the box is refused.
+        ``box`` is selected on the first image. Raise InputError if no tracker subscribes to the images or
+        publishes answers, or if the tracker refuses the box.
         """
         self._wait_for_tracker(("bbox", "selection_result") if box is not None else ("bbox",))
         images, last_ns = 0, -1
@@ -116,7 +118,7 @@ class BagPlayer:
         if images:
             if self._rate > 0:
                 self._wait_for_answer(last_ns)
-            self._pause_until(time.monotonic() + 0.2)  # what is published after the box
+            self._pause_until(time.monotonic() + 0.2)  # for answers that are published after the box
         return images
 
     def _wait_for_tracker(self, heard: tuple[str, ...]) -> None:
@@ -126,12 +128,12 @@ class BagPlayer:
             found = {i.topic_type for i in self._node.get_subscriptions_info_by_topic(images.topic_name)}
             if found and self._image_type not in found:
                 raise InputError(
-                    f"the bag holds {self._image_type}, the tracker wants {', '.join(sorted(found))} on"
+                    f"the bag has {self._image_type}, the tracker subscribes to {', '.join(sorted(found))} on"
                     f" {images.topic_name}; start it with the other image_transport (raw, compressed)"
                 )
             if time.monotonic() > end:
                 raise InputError(
-                    f"nobody subscribed to {images.topic_name} in {PATIENCE_S:g} s; is the tracker active,"
+                    f"no node subscribed to {images.topic_name} in {PATIENCE_S:g} s; is the tracker active,"
                     " and is this its topic? If not, play with --ros-args -r image:=ITS_TOPIC"
                 )
             self._executor.spin_once(timeout_sec=0.05)
@@ -149,12 +151,13 @@ class BagPlayer:
             raise InputError(f"the tracker refused the box: {self._refusal}")
 
     def _wait_for_answer(self, image_ns: int) -> None:
-        """Until the tracker has answered the image; an image that it refuses gets no answer."""
+        """Wait until the tracker has answered the image, and log a warning if it does not: it may have
+        refused the image."""
         self._wait(lambda: self._answered_ns == image_ns)
         if self._answered_ns != image_ns and not self._stop():
             self._node.get_logger().warning(
                 f"the tracker did not answer the image of {image_ns * 1e-9:.3f} s in {ANSWER_PATIENCE_S:g} s;"
-                " if it refused it, its log says why"
+                " if the tracker refused the image, its log gives the reason"
             )
 
     def _wait(self, done: Callable[[], object]) -> None:
@@ -176,8 +179,8 @@ class BagPlayer:
 
 
 def header_stamp_ns(cdr: bytes) -> int:
-    """The stamp of a serialized message that begins with a std_msgs/Header. Raises InputError where it is cut
-    off before."""
+    """Return the stamp, ns, of a serialized message that begins with a std_msgs/Header. Raise InputError if
+    the message is too short."""
     if len(cdr) < HEADER_BYTES:
         raise InputError(
             f"the bag has a message of {len(cdr)} bytes on its image topic that is no image; record it again"
@@ -194,14 +197,15 @@ def wait_until_heard(
     patience_s: float,
     stop: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Wait until whoever publishes ``topics`` sends to the subscriptions that ``node`` has made so far.
+    """Wait until the publishers of ``topics`` send to the subscriptions that ``node`` has made so far.
 
-    A publisher sends only to the subscriptions it has discovered, and does not tell which those are: a
-    subscription may see the publisher long before the publisher sees it. Discovery keeps the order in which
-    endpoints were made, so a node that answers a call through a client made now knows every earlier
-    subscription. Every ROS 2 node answers `get_parameters`.
+    A publisher sends only to subscriptions that it has discovered, and nothing reports which these are. A
+    subscription may discover the publisher long before the publisher discovers it. Discovery keeps the order
+    in which endpoints were made. So when a node answers a call through a client that is made now, this node
+    has discovered all earlier subscriptions. The call is `get_parameters`, which each ROS 2 node answers.
 
-    Raises InputError when a topic has no publisher, or its node no answer, within ``patience_s``.
+    Raise InputError if a topic has no publisher within ``patience_s``, or if its node does not answer the
+    call.
     """
     end = time.monotonic() + patience_s
     publishers: set[str] = set()
@@ -217,7 +221,7 @@ def wait_until_heard(
                 break
             if time.monotonic() > end:
                 raise InputError(
-                    f"nobody published {resolved} in {patience_s:g} s; is the tracker active, and in this"
+                    f"no node published {resolved} in {patience_s:g} s; is the tracker active, and in this"
                     " namespace?"
                 )
             executor.spin_once(timeout_sec=0.05)

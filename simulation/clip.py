@@ -1,6 +1,6 @@
-"""Render the clip that `efftam demo` tracks: video.mp4 and boxes.csv, the target's true boxes.
+"""Renders the clip that `efftam demo` tracks: video.mp4, and boxes.csv with the target's true boxes.
 
-The camera follows a car from the air; a car that looks the same passes, and a bridge hides the target.
+The camera follows a car from the air. Another car that looks the same passes, and a bridge hides the target.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from simulation.world import World, WorldConfig
 
 WIDTH, HEIGHT, FPS = 640, 360, 30.0
 FOCAL_PX = 800.0
-# Rendered so much larger and then reduced: smooth edges.
+# Images are rendered larger by this factor and then reduced, which gives smooth edges.
 FINER = 2
-# On the world's paths: from before the look-alike passes until after the bridge.
+# The part of the scene that is rendered: from before the other car passes until after the bridge, s.
 BEGIN_S, END_S = 7.0, 18.5
-# Fewer pixels of the target than this, at the clip's size, are no sight of it.
+# A target with fewer visible pixels than this, at the clip's size, counts as hidden.
 VISIBLE_PX = 20
 CLIP = Path(__file__).resolve().parents[1] / "efftam_ros" / "demo" / "clip"
 
@@ -63,7 +63,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _pointing(config: WorldConfig, time_s: float) -> tuple[float, float]:
-    """Yaw and pitch, rad, of a camera that keeps the target near the middle, as a pilot's hand does."""
+    """Return yaw and pitch, rad, of a camera that a pilot steers by hand: the target stays near the
+    middle."""
     yaw, pitch = direction(config.drone.at(time_s), config.target.at(time_s))
     reach = 0.12 * WIDTH / FOCAL_PX
     wander = [reach * math.sin(2 * math.pi * rate * time_s) for rate in (0.13, 0.21, 0.71)]

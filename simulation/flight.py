@@ -1,10 +1,12 @@
-"""Follow a target in a simulated flight: rendered camera, real nodes, a gimbal that moves.
+"""Follows a target in a simulated flight with a rendered camera, real nodes and a moving gimbal.
 
-A drone with a gimbal camera circles over a road on which a car drives, and another one like it the other way;
-a bridge and houses hide it now and then. The picture goes to efftam_tracker over the middleware; a ground
-station draws a box through MAVLink; efftam_gimbal steers through efftam_mavlink and a stand-in of the
-autopilot; the gimbal moves, and with it the picture. Leaves flight.mp4, tracks.png, summary.json and the logs
-of all processes.
+A drone with a gimbal camera circles over a road. A car drives on the road, and another car that looks the
+same drives the other way. A bridge and houses hide the target at times. The pictures are published to
+efftam_tracker. A simulated ground station selects a box by MAVLink. efftam_gimbal steers through
+efftam_mavlink and a stand-in of the autopilot. The gimbal moves, and the next picture is rendered from its
+new direction.
+
+The results are flight.mp4, tracks.png, summary.json and the logs of all processes.
 """
 
 from __future__ import annotations
@@ -29,10 +31,10 @@ from efftam_ros.tools.common.terminal import print_table, progress_bar
 
 FLAVOURS = ("px4", "ardupilot")
 RENDERERS = ("p3tinydisplay", "p3headlessgl")
-# Import name, and what brings it.
+# (import name of a package, why it is needed and how it is installed)
 NEEDED = (
     ("panda3d", "it renders the camera's picture; run: pip install panda3d"),
-    ("pymavlink", "the bridge speaks MAVLink; run: pip install pymavlink"),
+    ("pymavlink", "the bridge uses MAVLink; run: pip install pymavlink"),
     ("av", "it writes the video; run: pip install av"),
     ("matplotlib", "it draws the plot; run: pip install matplotlib"),
     ("rclpy", "the nodes are ROS 2's; source your workspace, or .venv/setup.bash"),
@@ -68,12 +70,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_scene_arguments(group: argparse._ActionsContainer) -> None:
-    """Add what a flight shows: --seconds, --seed, --fps, --size and --renderer."""
+    """Add the options of the scene: --seconds, --seed, --fps, --size and --renderer."""
     text = "how long the target is followed, s (default 60)"
     group.add_argument("--seconds", type=float, default=60.0, help=text)
-    group.add_argument("--seed", type=int, default=4, help="places houses and trees (default 4)")
+    group.add_argument("--seed", type=int, default=4, help="decides where houses and trees are (default 4)")
     group.add_argument("--fps", type=float, default=20.0, help="pictures per second, 1 to 60 (default 20)")
-    text = "of the picture, px (default 640x360)"
+    text = "size of the picture, px (default 640x360)"
     group.add_argument("--size", type=_size, default=(640, 360), metavar="WxH", help=text)
     group.add_argument(
         "--renderer",
@@ -101,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raise InputError for what would fail later."""
+    """Raise InputError for arguments, packages or files with which the flight would fail later."""
     if not 5.0 <= args.seconds <= MAX_S:
         raise InputError(f"--seconds is {args.seconds:g}; give 5 to {MAX_S:g}")
     if not 1.0 <= args.fps <= 60.0:
@@ -123,7 +125,8 @@ def _size(text: str) -> tuple[int, int]:
 
 
 def _fly(args: argparse.Namespace, folder: Path) -> dict[str, float]:
-    """Run the processes until the flight has ended; the CPU of each while following, % of a core."""
+    """Run the processes until the flight has ended. Return the mean CPU load of each process while it
+    followed the target, % of one core."""
     from simulation.processes import (
         LINKS,
         NAMESPACE,
@@ -178,12 +181,13 @@ def _report_phase(phase: str, args: argparse.Namespace) -> None:
 
 
 def load_percent(first: Mapping[str, float], last: Mapping[str, float], seconds: float) -> dict[str, float]:
-    """Mean load of each process, % of one core, from its CPU times at the begin and the end, s."""
+    """Return the mean load of each process, % of one core. ``first``, ``last``: its CPU times at the begin
+    and at the end, s. ``seconds``: the time between them."""
     return {name: 100.0 * (last[name] - first[name]) / seconds for name in last}
 
 
 def _evaluate(args: argparse.Namespace, folder: Path, cpu_percent: dict[str, float]) -> dict[str, Any]:
-    """Write what the flight leaves; the report."""
+    """Write the result files of the flight. Return the report with the options and the figures."""
     from simulation.pictures import write_plot, write_video
     from simulation.record import read_record
     from simulation.results import figures, slowness, summary

@@ -1,9 +1,12 @@
-"""A vehicle that follows a walking target by its autopilot's own mode: the whole way in simulated time.
+"""Simulates flights, in simulated time, in which a vehicle follows a walking target by a mode of its
+autopilot.
 
-A target walks a square of 20 m at 1.5 m/s. A camera on a gimbal looks at it from a vehicle that the stand-in
-of an autopilot flies; bearings and attitudes have the errors that the estimator assumes; the bridge sends
-FOLLOW_TARGET, and the vehicle flies as the mode's source says. Prints how far the vehicle is from where the
-mode should be, and how long it takes to slow down after each way in which following ends.
+A target walks along a square of 20 m at 1.5 m/s. The stand-in of an autopilot flies the vehicle. A camera on
+a gimbal looks at the target. Bearings and attitudes have the errors that the estimator of positions assumes.
+The bridge sends FOLLOW_TARGET, and the vehicle flies as the source of the autopilot's mode defines.
+
+Printed are the distance of the vehicle from the place that the mode wants, and, for each event that ends
+following, the time until the vehicle is slow.
 """
 
 from __future__ import annotations
@@ -65,13 +68,13 @@ HEIGHT_M, AWAY_M = 25.0, 20.0
 STEP_S, IMAGE_S, ANSWER_S = 0.02, 0.1, 0.1
 EPOCH_NS = 1_700_000_000 * NS
 SETTLE_S, FOLLOW_S = 20.0, 60.0
-# A vehicle this slow has stopped, m/s.
+# A vehicle slower than this counts as stopped, m/s.
 SLOW = 0.5
 RUNS = 5
 
 
 def square(t: float) -> Array:
-    """The walking target's place, north and east, m."""
+    """Return the walking target's place at a time, [2], north and east, m."""
     way = (WALK * t) % (4 * SIDE_M)
     side, along = divmod(way, SIDE_M)
     corners = np.array([[0.0, 0.0], [SIDE_M, 0.0], [SIDE_M, SIDE_M], [0.0, SIDE_M], [0.0, 0.0]])
@@ -80,7 +83,8 @@ def square(t: float) -> Array:
 
 
 class _Nobody:
-    """Takes what the bridge reports of gimbal and selections: the camera's pose comes from elsewhere."""
+    """Receives gimbal data and selections from the bridge and ignores them. The flight computes the camera's
+    pose itself."""
 
     def attitude(self, sample: AttitudeSample) -> None: ...
     def vehicle(self, sample: VehicleSample) -> None: ...
@@ -92,8 +96,12 @@ class _Nobody:
 
 
 class FollowFlight:
-    """One flight. ``state``: of the tracker's answers; ``answers``: whether they come; ``placed``: whether
-    the estimator of positions runs; ``bridged``: whether the bridge does."""
+    """One simulated flight.
+
+    Tests and the functions in `ENDINGS` change these attributes. ``state``: the target's state in the
+    tracker's answers. ``answers``: whether the tracker answers. ``placed``: whether the position node runs.
+    ``bridged``: whether the bridge runs.
+    """
 
     def __init__(self, flavour: str, seed: int = 1, follow: bool = True) -> None:
         self.t = 0.0
@@ -114,9 +122,9 @@ class FollowFlight:
         self._waiting: list[tuple[float, MotionReport]] = []
         self._next_image_s = 0.0
         self._errors = [[Drift(self._random, s) for _ in range(3)] for s in (LASTING_S, FAST_S)]
-        self.sent_s: list[float] = []  # when FOLLOW_TARGET went out
+        self.sent_s: list[float] = []  # times at which a FOLLOW_TARGET arrived
         self.position: PositionReport | None = None
-        self.far: list[float] = []  # from the wanted place, m
+        self.far: list[float] = []  # distance from the wanted place after each step, m
 
     def _now(self) -> float:
         return self.t
@@ -125,7 +133,7 @@ class FollowFlight:
         return Instant(EPOCH_NS + round(self.t * NS), self.t)
 
     def begin_bridge_anew(self) -> None:
-        """As after its process was killed: the new one knows nothing."""
+        """Replace the bridge by a new one, as if its process had been killed and started again."""
         nobody = _Nobody()
         self.bridge = Bridge(
             self._config,
@@ -141,7 +149,8 @@ class FollowFlight:
         self.poses.add_place(sample)
 
     def begin_positions_anew(self) -> None:
-        """As after the position node was killed."""
+        """Replace the estimator of positions by a new one, as if its node had been killed and started
+        again."""
         self.poses = VehiclePoses(PositionConfig())
         self.estimator = PositionEstimator(PositionConfig(), self.poses)
 
@@ -160,7 +169,7 @@ class FollowFlight:
         return self
 
     def take_off(self) -> FollowFlight:
-        """Enable following, and choose the mode."""
+        """Enable FOLLOW_TARGET, and choose the mode that follows."""
         self.run(6.0)
         self.bridge.enable_follow(True)
         self.run(1.0)
@@ -173,7 +182,8 @@ class FollowFlight:
         return from_angles(0.0, math.atan2(place[2], float(np.hypot(*to))), math.atan2(to[1], to[0]))
 
     def _look(self) -> None:
-        """The gimbal's attitude 50 times a second, an image and its answer every tenth of one."""
+        """Measure the gimbal's attitude at each step, take an image each 0.1 s, and pass answers that are due
+        to the estimator."""
         config, camera = PositionConfig(), self._camera()
         sizes = (config.attitude_error, config.attitude_error, config.heading_error)
         turns = [
@@ -219,15 +229,15 @@ class FollowFlight:
 
 @dataclass(frozen=True)
 class Ending:
-    """After it: ``silent_s``: how long FOLLOW_TARGET goes on; ``slow_s``: until the vehicle is slower than
-    0.5 m/s; infinite where it is not within 30 s."""
+    """What happens after an event that ends following. ``silent_s``: time until the last FOLLOW_TARGET.
+    ``slow_s``: time until the vehicle stays slower than 0.5 m/s; infinite if that takes longer than 30 s."""
 
     silent_s: float
     slow_s: float
 
 
 def _lose(flight: FollowFlight) -> None:
-    """The target is hidden: a second of COASTING, then LOST."""
+    """Hide the target: the state is COASTING for a second, then LOST."""
     flight.state = TrackState.COASTING
     flight.run(1.0)
     flight.state = TrackState.LOST
@@ -249,7 +259,8 @@ ENDINGS: dict[str, Callable[[FollowFlight], object]] = {
 
 
 def ending(flavour: str, what: str, seed: int = 1) -> Ending:
-    """Follow for a while, then end it so. The times count from what was done first."""
+    """Fly, follow the target for 20 s, then end following by the event ``what``, a key of `ENDINGS`. Return
+    the times, which count from the start of this event."""
     flight = FollowFlight(flavour, seed).take_off().run(SETTLE_S)
     began_s = flight.t
     slow_s = math.inf
@@ -264,7 +275,8 @@ def ending(flavour: str, what: str, seed: int = 1) -> Ending:
 
 
 def distance_rms(flavour: str, seed: int = 1) -> float:
-    """From the wanted place, m, over a minute that begins 10 s after the mode was chosen."""
+    """Return the RMS distance of the vehicle from the wanted place, m, over a minute that begins 10 s after
+    the mode was chosen."""
     flight = FollowFlight(flavour, seed).take_off().run(10.0)
     flight.far.clear()
     flight.run(FOLLOW_S)
@@ -276,7 +288,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Fly all flights with both stand-ins."""
+    """Fly all flights with both stand-ins and print the figures. Return the exit code."""
     distances = {flavour: [distance_rms(flavour, seed) for seed in range(RUNS)] for flavour in FLAVOURS}
     endings = {what: [ending(flavour, what) for flavour in FLAVOURS] for what in ENDINGS}
     if args.json:

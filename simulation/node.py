@@ -1,4 +1,4 @@
-"""The node `efftam_simulation`: the camera's publisher and the listener to everything the real nodes say."""
+"""The node `efftam_simulation`: publishes the camera's images, and records what the real nodes publish."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ FRAME_ID = "camera_optical_frame"
 
 
 class SimulationNode(Node):
-    """Its callbacks run in the executor's thread; everything they hear is written to the record."""
+    """Publishes images and calibration, and writes answers and statuses to the record. The callbacks run in
+    the thread of the executor."""
 
     def __init__(self, record: RecordWriter, intrinsics: Intrinsics, width: int, height: int) -> None:
         super().__init__("efftam_simulation")
         self.answer: Answer | None = None
-        self.first_answers: dict[int, float] = {}  # of each selection, when
+        self.first_answers: dict[int, float] = {}  # when the first answer to each selection arrived, s
         self.status: Steering | None = None
         self._record = record
         self._lock = threading.Lock()
@@ -44,7 +45,7 @@ class SimulationNode(Node):
         self._enable = self.create_client(SetBool, "efftam_gimbal/enable")
 
     def publish(self, bgr: NDArray[np.uint8], stamp_ns_: int) -> None:
-        """A picture with its calibration."""
+        """Publish a picture and its calibration. ``bgr``: uint8 [height, width, 3]."""
         message = fill_image(Image(), bgr, "bgr8")
         message.header.frame_id = FRAME_ID
         message.header.stamp = stamp_like(message.header.stamp, stamp_ns_)
@@ -57,11 +58,12 @@ class SimulationNode(Node):
         return bool(self._enable.service_is_ready())
 
     def enable(self, yes: bool) -> Any:
-        """Ask the gimbal controller to steer, or not to; the future of its answer."""
+        """Call the gimbal controller's service that enables or disables steering. Return the future of its
+        response."""
         return self._enable.call_async(SetBool.Request(data=yes))
 
     def write(self, entry: Any) -> None:
-        """One line of the record, from any thread."""
+        """Write one line of the record. Any thread may call this."""
         with self._lock:
             self._record.write(entry)
 

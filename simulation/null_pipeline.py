@@ -1,4 +1,4 @@
-"""A pipeline that computes nothing: shows the time of everything else in a frame."""
+"""A pipeline without a network. With it, all other times in a frame can be measured."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from efftam_ros.core.types import Candidates, Image, PipelineSpec, Prompt
 from efftam_ros.runtime.frame_state import Chosen, FrameState, TargetFrame
 from efftam_ros.runtime.preprocess import centres_within
 
-# Side of the box that stands for a target known by points only, image px.
+# Side of the box of a target that was selected by points, image px.
 _POINT_TARGET = 32.0
 
 
 class NullPipeline(FrameState):
-    """Keeps the `Pipeline` contract without a network: the target stays where it was prompted, with a high
-    presence.
+    """Implements `Pipeline` without a network. It reports each target, with a high presence, where it was
+    selected.
 
-    Bad images, prompts and calls out of order are refused as the real pipelines refuse them.
+    Like the real pipelines it refuses bad images, bad prompts and calls in the wrong order.
     """
 
     def __init__(self, spec: PipelineSpec | None = None, max_targets: int = 1) -> None:
@@ -43,7 +43,7 @@ class NullPipeline(FrameState):
 
 
 def certain_candidate(box: Box) -> Candidates:
-    """One candidate that leaves no doubt: this box, in image px."""
+    """Return one candidate with this box, in image px, and a high presence and predicted IoU."""
     return Candidates(
         boxes=np.array([box.edges()], np.float32),
         areas=np.array([box.area], np.float32),
@@ -53,7 +53,7 @@ def certain_candidate(box: Box) -> Candidates:
 
 
 def _target(prompt: Prompt) -> Box:
-    """The box of what a prompt marks."""
+    """Return the box around what a prompt marks, in image px."""
     if prompt.box is not None:
         return prompt.box
     if prompt.mask is not None:
@@ -64,8 +64,7 @@ def _target(prompt: Prompt) -> Box:
 
 
 def rectangle_mask(box: Box, width: int, height: int) -> NDArray[np.uint8]:
-    """Mask of the pixels whose centre lies in the box: uint8 [height, width], 255 or 0 (all 0 for an empty
-    box)."""
+    """Return a mask, uint8 [height, width]: 255 at the pixels whose centre lies in the box, 0 elsewhere."""
     mask = np.zeros((height, width), np.uint8)
     if not box.is_empty:
         x0, x1 = centres_within(box.x, box.x1, width)

@@ -1,6 +1,6 @@
-"""Positions in the rendered world by time: the target car, its look-alike, the drone.
+"""Paths in the rendered world: of the target, a car; of another car that looks the same; and of the drone.
 
-North, east, up in metres from the middle of the ground; headings from north to the right, rad.
+Positions are north, east, up, m, from the middle of the ground. Headings count from north to the right, rad.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Place = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Pose:
-    """A place and a heading, rad; ``turn`` is the heading's rate, rad/s."""
+    """A place, m, and a heading, rad. ``turn``: rate of the heading, rad/s."""
 
     north: float
     east: float
@@ -24,8 +24,11 @@ class Pose:
 
 @dataclass(frozen=True)
 class Circuit:
-    """A ring road driven at a steady pace: an ellipse. A negative period is the other way round; ``phase_s``
-    is the head start."""
+    """The path of a car on a ring road, an ellipse.
+
+    ``north_m``, ``east_m``: its half axes. ``period_s``: time of one round; a negative one reverses the
+    direction. ``phase_s``: time that the car has driven already at time 0.
+    """
 
     north_m: float
     east_m: float
@@ -42,11 +45,11 @@ class Circuit:
 
 @dataclass(frozen=True)
 class Drone:
-    """A drone that circles slowly above the road and shakes: yaw and pitch disturbed by sines.
+    """The path of a drone that circles slowly above the road. Sines disturb its yaw and pitch.
 
-    ``nose``: its first heading, rad; it turns once in ``turn_s``, to the left when that is negative, as a
-    pilot does who keeps the target away from the mount's stops. ``yaw_sway``, ``pitch_sway``: amplitude, rad,
-    of the disturbance, at 0.25 and 0.4 Hz.
+    ``nose``: its first heading, rad. ``turn_s``: time of one turn of the heading; a negative one turns to the
+    left. The heading turns so that the target stays away from the mount's stops. ``yaw_sway``,
+    ``pitch_sway``: amplitudes of the disturbances, rad, at 0.25 and 0.4 Hz.
     """
 
     height_m: float = 55.0
@@ -69,16 +72,18 @@ class Drone:
         )
 
     def pitch(self, time_s: float) -> float:
-        """What the gimbal leaves of the vehicle's pitch, rad: a stabilised mount takes most of it out."""
+        """Return the error of the camera's pitch, rad: the small part of the vehicle's pitch that the gimbal
+        does not compensate."""
         return 0.02 * self.pitch_sway * math.sin(2 * math.pi * 0.4 * time_s)
 
     def heading(self, time_s: float) -> tuple[float, float]:
-        """Heading and its rate, for the gimbal's mount."""
+        """Return the drone's heading, rad, and its rate, rad/s."""
         pose = self.at(time_s)
         return pose.heading, pose.turn
 
 
 def direction(of: Pose, to: Pose, height: float = 0.7) -> tuple[float, float]:
-    """Yaw and pitch under which a place is seen, rad; ``height`` of the point above it, m."""
+    """Return yaw and pitch, rad, of the direction from the place ``of`` to a point above the place ``to``.
+    ``height``: height of the point above the place, m."""
     north, east, up = to.north - of.north, to.east - of.east, to.up + height - of.up
     return math.atan2(east, north), math.atan2(up, math.hypot(north, east))

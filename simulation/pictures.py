@@ -1,4 +1,4 @@
-"""The video and the plot of a simulated flight."""
+"""Writes the video and the plot of a simulated flight."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ WHITE, DARK = (235, 235, 235), (20, 20, 20)
 
 
 def write_video(path: Path, record: FlightRecord, folder: Path, fps: float, quiet: bool) -> None:
-    """Every picture from the selection on, with the answer to it, or else the newest one before it."""
+    """Write a video of the pictures from 1 s before the selection on. Each picture shows the tracker's answer
+    to it, or the newest earlier answer if there is none. ``folder``: contains the pictures."""
     begin_s = record.events["selected"] - 1.0
     samples = [s for s in record.samples if s.time_s >= begin_s]
     stamps = [a.stamp_ns for a in record.answers]
@@ -48,7 +49,8 @@ def write_video(path: Path, record: FlightRecord, folder: Path, fps: float, quie
 
 
 def track_of(answer: Answer, size: tuple[int, int]) -> Track:
-    """For the overlay."""
+    """Return the answer as a `Track`, which `draw_overlay` needs. ``size``: width and height of the picture,
+    px."""
     return Track(
         stamp_ns=answer.stamp_ns,
         state=TrackState(answer.state),
@@ -63,7 +65,8 @@ def track_of(answer: Answer, size: tuple[int, int]) -> Track:
 
 
 def _draw_flight(bgr: NDArray[np.uint8], sample: Sample, steering: Steering | None) -> None:
-    """The optical axis as a cross; the gimbal's angles and what the controller does below."""
+    """Draw a cross at the optical axis, and a line of text with the gimbal's angles and the controller's
+    phase."""
     height, width = bgr.shape[:2]
     x, y = width // 2, height // 2
     arm, gap = round(0.03 * width), round(0.012 * width)
@@ -84,7 +87,8 @@ def _draw_flight(bgr: NDArray[np.uint8], sample: Sample, steering: Steering | No
 
 
 def write_plot(path: Path, record: FlightRecord) -> None:
-    """Yaw, pitch and the angle between them of gimbal and target, with the tracker's states behind."""
+    """Write a plot of yaw and pitch of gimbal and target, and of the angle between both. The background shows
+    the tracker's states."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

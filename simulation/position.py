@@ -1,9 +1,9 @@
-"""Flights with known truth for the estimate of positions, and the table of its errors.
+"""Simulates flights with a known target, estimates its position, and prints a table of the errors.
 
-A drone hovers and sways, or follows, while its gimbal camera keeps a target in view that stands, walks or
-drives straight on. Attitude, heading, height and bearing have errors of the sizes that the estimator assumes;
-a part of them lasts over the flight. Prints for each height and depression the errors, and how often the
-truth lies in the region that should hold it in 95 % of all cases.
+A target stands, walks or drives straight on. A drone sways and moves with the target, and its gimbal camera
+keeps the target in view. Attitude, heading, height and bearing have errors of the sizes that the estimator
+assumes. A part of the errors lasts over the flight. Printed are, for each height and depression, the errors,
+and how often the true position lies in the region that should contain it in 95 % of all cases.
 """
 
 from __future__ import annotations
@@ -34,21 +34,26 @@ from efftam_ros.tools.common.terminal import print_table, progress_bar
 
 Array = NDArray[np.float64]
 HEIGHTS_M, DEPRESSIONS_DEG, SPEEDS = (10.0, 30.0, 100.0), (10.0, 30.0, 60.0), (0.0, 1.5, 8.0)
-# Each kind of flight has so many seeds of its own.
+# Distance between the first seeds of two kinds of flights, so that no seed is used twice.
 SEEDS = 100_000
-WITHIN_95 = 5.991  # of a normalised error of two dimensions
+WITHIN_95 = 5.991  # 95 % quantile of the normalised error in two dimensions (chi-squared)
 IMAGE_S, ATTITUDE_S, PLACE_S = 0.2, 0.1, 0.2
 HOME = GeoPoint(47.4, 8.55, 430.0)
-# Where the camera looks beside the target, rad, and how fast that changes: a gimbal is never quite on it.
+# A gimbal never points exactly at the target. So the optical axis circles around the target at this angle,
+# rad, with this frequency, rad/s.
 OFF_AXIS, OFF_AXIS_RATE = math.radians(3.0), 0.7
 
 
 @dataclass(frozen=True)
 class Flight:
-    """``height``, m; ``depression`` of the target at the beginning, degrees; its ``speed``, m/s; ``delay`` of
-    the images that nobody knows of, s; ``yaw_rate``: the camera is fixed to a vehicle that yaws to and fro so
-    fast, degrees/s, 0: on a gimbal; ``ranged``: a range finder looks along its axis; ``lasts``: the errors of
-    attitude and heading stay what they are over the flight."""
+    """The kind of a flight.
+
+    ``height``: m. ``depression``: of the target below the horizon, degrees. ``speed``: of the target, m/s.
+    ``delay``: unknown delay of the images, s. ``yaw_rate``: if it is not 0, the camera is fixed to a vehicle
+    that yaws to and fro at this rate, degrees/s; 0: the camera is on a gimbal. ``ranged``: whether a range
+    finder measures along the camera's axis. ``lasts``: whether the errors of attitude and heading are
+    constant during the flight.
+    """
 
     height: float = 30.0
     depression: float = 30.0
@@ -61,7 +66,8 @@ class Flight:
 
 
 class Drift:
-    """A value that forgets itself with time: unit variance, or one that lasts."""
+    """A random value with unit variance, whose correlation with its earlier values decays with the time
+    constant ``time_s``."""
 
     def __init__(self, random: np.random.Generator, time_s: float) -> None:
         self._random, self._time_s, self.value = random, time_s, float(random.normal())
@@ -73,7 +79,7 @@ class Drift:
 
 
 class SimulatedFlight:
-    """One flight: the truth, and what is measured of it."""
+    """One simulated flight: the true motions, and measurements with errors."""
 
     def __init__(self, flight: Flight, config: PositionConfig, seed: int) -> None:
         self._flight, self._config = flight, config
@@ -87,12 +93,13 @@ class SimulatedFlight:
         self._local = LocalFrame(HOME)
 
     def target(self, t: float) -> tuple[Array, Array]:
-        """Place, north and east, m, and velocity, m/s."""
+        """Return the target's true place [2], north and east, m, and velocity [2], m/s."""
         velocity = self._flight.speed * np.array([math.cos(self._course), math.sin(self._course)])
         return velocity * t, velocity
 
     def vehicle(self, t: float) -> tuple[Array, Array]:
-        """Place (north, east, down) and velocity. It goes with the target and sways by 3 m."""
+        """Return the vehicle's true place [3], north, east, down, m, and velocity [3], m/s. The vehicle moves
+        with the target and sways by 3 m."""
         flight = self._flight
         distance = flight.height / math.tan(math.radians(flight.depression))
         away = -distance * np.array([math.cos(self._bearing), math.sin(self._bearing)])
@@ -103,12 +110,12 @@ class SimulatedFlight:
         return np.array([*(place + away + sway), -flight.height]), np.array([*(velocity + rate), 0.0])
 
     def camera(self, t: float) -> Quaternion:
-        """The camera's true attitude."""
+        """Return the camera's true attitude."""
         place, _ = self.vehicle(t)
         to = np.array([*(self.target(t)[0] - place[:2]), -place[2]])
         yaw, pitch = math.atan2(to[1], to[0]), -math.atan2(to[2], math.hypot(to[0], to[1]))
         rate = math.radians(self._flight.yaw_rate)
-        if rate:  # to and fro by 20 degrees at constant rate
+        if rate:  # the camera yaws to and fro by 20 degrees at a constant rate
             return from_angles(0.0, self._mount_pitch, self._bearing + _triangle(t, rate, math.radians(20.0)))
         off = OFF_AXIS * np.array([math.sin(OFF_AXIS_RATE * t), math.cos(OFF_AXIS_RATE * t)])
         return from_angles(0.0, max(pitch + off[1], -math.pi / 2), yaw + off[0])
@@ -118,7 +125,7 @@ class SimulatedFlight:
         return -math.radians(self._flight.depression)
 
     def fly(self) -> Iterator[tuple[float, PositionReport]]:
-        """The answers, each with its time."""
+        """Fly. Yield each position that the estimator returns, with the stamp of its image, s."""
         flight, config = self._flight, self._config
         poses = VehiclePoses(config, mount=(0.0, self._mount_pitch, 0.0) if flight.yaw_rate else None)
         estimator = PositionEstimator(config, poses)
@@ -137,13 +144,14 @@ class SimulatedFlight:
             if t >= next_image and t > flight.delay:
                 next_image += IMAGE_S
                 waiting.append(self._look(t))
-            # An answer comes when the attitudes around its image are there.
+            # The estimator gets an answer only after the attitudes around its image have been added.
             while waiting and waiting[0].stamp_ns <= _ns(t - ATTITUDE_S):
                 report = waiting.pop(0)
                 yield report.stamp_ns / NS, estimator.answer(report)
 
     def _error(self, dt: float) -> Quaternion:
-        """The rotation from the true attitude to the measured one, about the camera's level axes."""
+        """Return the rotation from the true attitude to the measured one. It is made of small turns about the
+        camera's level right axis, its level forward axis, and down."""
         config = self._config
         sizes = (config.attitude_error, config.attitude_error, config.heading_error)
         lasting, fast = self._errors
@@ -160,7 +168,7 @@ class SimulatedFlight:
         return math.sqrt(1 - float(v @ v)), float(v[0]), float(v[1]), float(v[2])
 
     def _vehicle_sample(self, t: float, camera: Quaternion) -> VehicleSample:
-        """The vehicle's attitude that gives this one of the camera."""
+        """Return the vehicle's attitude with which a fixed camera has this attitude."""
         q = product(camera, _inverse(from_angles(0.0, self._mount_pitch, 0.0)))
         forward, right = rotated(q, (1.0, 0.0, 0.0)), rotated(q, (0.0, 1.0, 0.0))
         down = rotated(q, (0.0, 0.0, 1.0))
@@ -182,7 +190,7 @@ class SimulatedFlight:
         return PlaceSample(_ns(t), point, (north, east, down), **known)
 
     def _look(self, t: float) -> MotionReport:
-        """What the tracker sees at ``t``, stamped ``delay`` too late."""
+        """Return the tracker's answer to an image taken at ``t``, whose stamp is too late by ``delay``."""
         place, _ = self.vehicle(t)
         to: Vector = (*(float(v) for v in self.target(t)[0] - place[:2]), float(-place[2]))  # type: ignore[assignment]
         x, y, z = rotated(_inverse(self.camera(t)), to)
@@ -210,15 +218,18 @@ def _inverse(q: Quaternion) -> Quaternion:
 
 
 def _triangle(t: float, rate: float, most: float) -> float:
-    """Goes to and fro between -most and most at constant rate, from 0."""
+    """Return a value that starts at 0 and moves to and fro between -most and most at a constant rate."""
     return most * (2 / math.pi) * math.asin(math.sin(math.pi / 2 * rate * t / most))
 
 
 @dataclass(frozen=True)
 class Errors:
-    """Over many flights. ``position_m``: RMS of the horizontal error 5 s after the first answer and later;
-    ``velocity``: of the velocity from 10 s on, m/s; ``inside``: share of the truth inside the 95 % region of
-    the position; ``said_m``: the error that the covariance says, RMS."""
+    """Errors over many flights.
+
+    ``position_m``: RMS of the horizontal error 5 s and 10 s after the flight's begin. ``velocity``: RMS error
+    of the velocity after 10 s, m/s. ``inside``: share of the true positions inside the 95 % region.
+    ``said_m``: RMS of the horizontal error that the covariance gives.
+    """
 
     position_m: float
     velocity: float
@@ -227,7 +238,7 @@ class Errors:
 
 
 def measure(flight: Flight, config: PositionConfig, seeds: Sequence[int]) -> Errors:
-    """Fly it once for each seed; each flight is looked at 5 s and 10 s after its first answer."""
+    """Fly this flight once for each seed, and return the errors 5 s and 10 s after its begin."""
     position: list[float] = []
     velocity: list[float] = []
     normalised: list[float] = []
@@ -258,7 +269,8 @@ def measure(flight: Flight, config: PositionConfig, seeds: Sequence[int]) -> Err
 
 
 def _origin(simulated: SimulatedFlight) -> Array:
-    """The estimator's local frame begins at the vehicle's first position."""
+    """Return the origin of the estimator's local frame [2], north and east, m: the vehicle's first
+    position."""
     return simulated.vehicle(0.0)[0][:2]
 
 
@@ -280,7 +292,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Fly all kinds, each with seeds of its own."""
+    """Fly all kinds of flights and print their errors. Return the exit code."""
     if not 2 <= args.runs <= 10_000:
         raise InputError(f"--runs is {args.runs}; give 2 to 10000")
     config = PositionConfig()
@@ -310,7 +322,7 @@ def run(args: argparse.Namespace) -> int:
             (name, f"{e.position_m:.2f}", f"{e.said_m:.2f}", f"{e.velocity:.2f}", f"{100 * e.inside:.1f}")
             for name, e in found.items()
         ]
-        head = ("flight", "error m", "said m", "velocity m/s", "inside 95 % region")
+        head = ("flight", "error m", "estimated error m", "velocity error m/s", "inside 95 % region")
         print_table(head, rows)
     return 0
 

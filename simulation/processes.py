@@ -1,4 +1,4 @@
-"""The processes of a simulated flight: tracker, gimbal controller, bridge and simulation."""
+"""Starts and ends the processes of a simulated flight: tracker, gimbal controller, bridge and simulation."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ NAMESPACE = "flight_demo"
 SIMULATION = "simulation"
 END_S = 20.0
 LOOK_S = 0.2
-# Links of the bridge and of the autopilot, on a free port: PX4 calls over UDP, ArduPilot listens on TCP.
+# For each autopilot, the kind of the bridge's link and of the autopilot's link. PX4 sends to the bridge's UDP
+# port; ArduPilot listens at a TCP port.
 LINKS = {"px4": ("udpin", "udpout"), "ardupilot": ("tcp", "tcpin")}
 
 
 def free_port(flavour: str) -> int:
-    """A port of this computer that nobody uses at present."""
+    """Return a UDP port (PX4) or TCP port (ArduPilot) of this computer that is not in use."""
     kind = socket.SOCK_DGRAM if flavour == "px4" else socket.SOCK_STREAM
     with socket.socket(socket.AF_INET, kind) as sock:
         sock.bind(("127.0.0.1", 0))
@@ -43,12 +44,13 @@ PACKAGES = {
     "position": "efftam_flight",
     "operator": "efftam_operator",
 }
-"""Packages that have nodes, by the node; the others are in efftam_ros."""
+"""The Python package of each node that is not in efftam_ros."""
 
 
 def node_words(name: str, parameters: Mapping[str, object], file: str) -> list[str]:
-    """The command line of the node efftam_NAME in our namespace; ``file``: its parameters in ``config``."""
-    # As JSON, texts stay texts: without quotes "off" is false to ROS.
+    """Return the command line that starts the node efftam_NAME in the namespace `NAMESPACE`. ``file``: name
+    of a file of parameters in the folder ``config``."""
+    # Values are written as JSON, which quotes texts. Without quotes ROS would read "off" as false.
     given = [word for key, value in parameters.items() for word in ("-p", f"{key}:={json.dumps(value)}")]
     package = PACKAGES.get(name, "efftam_ros")
     code = f"import sys; from {package}.ros.main import main; sys.exit(main('efftam_{name}'))"
@@ -58,7 +60,8 @@ def node_words(name: str, parameters: Mapping[str, object], file: str) -> list[s
 
 
 def ros_environment() -> dict[str, str]:
-    """Environment variables of processes that hear one another and nobody else on the network."""
+    """Return environment variables with which processes discover one another, but no others on the network.
+    Variables that are set already are kept."""
     profile = package_file("config/fastdds_images.xml")
     defaults = {
         "ROS_DOMAIN_ID": str(random.SystemRandom().randrange(1, 100)),
@@ -69,13 +72,13 @@ def ros_environment() -> dict[str, str]:
 
 
 def cpu_s(pid: int) -> float:
-    """Processor time that a process has used so far, s."""
+    """Return the processor time that a process has used so far, s."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Processes:
-    """Started together, ended together; what they say goes to files in ``logs``."""
+    """The processes of a flight. Their output is written to files in the folder ``logs``."""
 
     def __init__(self, logs: Path) -> None:
         self._logs = logs
@@ -85,7 +88,8 @@ class Processes:
         self._environment["PYTHONPATH"] = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
 
     def start(self, name: str, command: Sequence[str]) -> None:
-        # A session of their own: Ctrl-C reaches us alone, and we end them in order.
+        # Each child process gets a session of its own. So Ctrl-C reaches only the parent, which ends the
+        # children.
         with self._log(name).open("w") as log:
             self._running[name] = subprocess.Popen(
                 command,
@@ -97,12 +101,12 @@ class Processes:
             )
 
     def cpu_s(self) -> dict[str, float]:
-        """Processor time that each process has used so far, s."""
+        """Return the processor time that each process has used so far, s."""
         return {name: cpu_s(process.pid) for name, process in self._running.items()}
 
     def words(self) -> Iterator[tuple[str, float]]:
-        """Phase and seconds in it, as the simulation says them, until it has ended well. Raises InputError
-        when it or another process ended otherwise."""
+        """Yield each phase that the simulation prints, with the seconds in it, until the simulation has
+        ended. Raise InputError if it fails, or if another process ends before it."""
         simulation = self._running[SIMULATION]
         assert simulation.stdout is not None
         with selectors.DefaultSelector() as ready:
@@ -126,10 +130,14 @@ class Processes:
             raise InputError(self._why(SIMULATION))
 
     def close(self) -> None:
+<<<<<<< HEAD
         """End all."""
         self._end(list(self._running))
 
     def _end(self, names: Sequence[str]) -> None:
+=======
+        """End all processes: send SIGINT to all, and SIGKILL to those that run 20 s later."""
+>>>>>>> main
         for number, patience_s in ((signal.SIGINT, END_S), (signal.SIGKILL, END_S)):
             left = [self._running[name] for name in names if self._running[name].poll() is None]
             for process in left:
@@ -145,19 +153,18 @@ class Processes:
                 raise InputError(self._why(name))
 
     def _check_start(self) -> None:
-        """A node that can't work says so and waits for a better configuration: nobody gives it one here."""
+        """Raise InputError if a node has logged an error. Such a node keeps running and waits for other
+        parameters, which it does not get here."""
         for name in self._running:
             for line in self._log(name).read_text(errors="replace").splitlines():
                 if line.startswith("[ERROR]"):
-                    raise InputError(f"{name}: {line.rpartition(']: ')[2]} (all of it: {self._log(name)})")
+                    raise InputError(f"{name}: {line.rpartition(']: ')[2]} (its log: {self._log(name)})")
 
     def _why(self, name: str) -> str:
-        """What an ended process said last."""
+        """Return a text with the exit code and the last output of a process that has ended."""
         lines = self._log(name).read_text(errors="replace").strip().splitlines()
-        said = lines[-1].strip() if lines else "it said nothing"
-        return (
-            f"{name} ended with code {self._running[name].returncode}: {said} (all of it: {self._log(name)})"
-        )
+        said = lines[-1].strip() if lines else "it printed nothing"
+        return f"{name} ended with code {self._running[name].returncode}: {said} (its log: {self._log(name)})"
 
     def _log(self, name: str) -> Path:
         return self._logs / f"{name}.log"
@@ -165,7 +172,8 @@ class Processes:
 
 @contextmanager
 def ended_together(processes: Processes) -> Iterator[Processes]:
-    """The processes are ended whatever happens; a second signal meanwhile does not leave them behind."""
+    """Close the processes when the block ends, even by an exception. Further signals are ignored meanwhile,
+    so that no process is left running."""
     try:
         yield processes
     finally:
@@ -177,8 +185,8 @@ def ended_together(processes: Processes) -> Iterator[Processes]:
 
 @contextmanager
 def spinning(node: Any) -> Iterator[None]:
-    """Run a node's callbacks in a thread until the block ends; the node is destroyed then. For programs whose
-    main thread does something else."""
+    """Run a node's callbacks in a thread until the block ends, then destroy the node. The main thread is free
+    for other work."""
     from rclpy.executors import SingleThreadedExecutor
 
     executor = SingleThreadedExecutor()

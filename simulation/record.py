@@ -1,4 +1,5 @@
-"""The record of a simulated flight: one line of JSON for each image, answer and event."""
+"""The record of a simulated flight: a file with one line of JSON for each picture, answer, status and
+event."""
 
 from __future__ import annotations
 
@@ -13,9 +14,13 @@ FILE = "record.jsonl"
 
 @dataclass(frozen=True)
 class Sample:
-    """One picture. ``time_s``: steady, of the process; directions of axis and target, rad (yaw from north,
-    pitch up); ``u``, ``v``: where the target's middle lies in the picture, px, also while it is hidden;
-    ``box``: x, y, width, height of what is visible of it."""
+    """One picture of the simulated camera.
+
+    ``time_s``: steady time. ``yaw``, ``pitch``, ``target_yaw``, ``target_pitch``: directions of the optical
+    axis and of the target, rad, yaw from north, pitch up. ``off_axis``: angle between them, rad. ``u``,
+    ``v``: the target's middle in the picture, px, even if the target is hidden. ``box``: x, y, width, height
+    of the target's visible part, px; None if it is hidden. ``visible_px``: number of its visible pixels.
+    """
 
     index: int
     stamp_ns: int
@@ -33,7 +38,8 @@ class Sample:
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer of the tracker, named as the fields of BoundingBox; ``time_s`` when it arrived."""
+    """One answer of the tracker, with the fields of the message BoundingBox. ``time_s``: steady time of its
+    arrival."""
 
     time_s: float
     stamp_ns: int
@@ -50,7 +56,8 @@ class Answer:
 
 @dataclass(frozen=True)
 class Steering:
-    """The gimbal controller's status; rates rad/s, pitch up, yaw right."""
+    """A status of the gimbal controller. ``time_s``: steady time of its arrival. Rates are in rad/s, positive
+    up and right."""
 
     time_s: float
     phase: int
@@ -62,7 +69,7 @@ class Steering:
 
 @dataclass
 class FlightRecord:
-    """A whole flight. ``events``: when what happened, s."""
+    """The record of a whole flight. ``events``: the steady time of each event, s, by its name."""
 
     samples: list[Sample] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
@@ -71,7 +78,11 @@ class FlightRecord:
 
 
 class RecordWriter:
+<<<<<<< HEAD
     """Writes each line at once. ``folder``: takes the file; None: nothing is kept."""
+=======
+    """Writes the record, each entry as one line."""
+>>>>>>> main
 
     def __init__(self, folder: Path | None) -> None:
         path = Path(os.devnull) if folder is None else folder / FILE
@@ -91,7 +102,7 @@ class RecordWriter:
 
 
 def read_record(folder: Path) -> FlightRecord:
-    """Read what a `RecordWriter` wrote. Raises OSError."""
+    """Read the record that a `RecordWriter` wrote to this folder. Raise OSError if there is none."""
     record = FlightRecord()
     for line in (folder / FILE).read_text(encoding="utf-8").splitlines():
         fields = json.loads(line)

@@ -1,6 +1,7 @@
-"""A drone with a gimbal and a stand-in autopilot in the rendered world: the other end of a closed loop.
+"""A drone with a gimbal and a stand-in autopilot in the rendered world.
 
-The bridge talks to the autopilot over ``companion``; pictures are taken where the gimbal points.
+The bridge commands the autopilot, which turns the gimbal. The camera's pictures show the world in the
+direction in which the gimbal points. So tracker, controller and bridge can be tested in a closed loop.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ from simulation.world import Shot, World
 
 
 class RenderedFlight:
-    """``flavour``: the stand-in's class; ``clock``: s; ``station``: a link to a ground station, none by
-    default; ``began_s``: the clock's time at which the world's paths begin, None: vehicle and target rest at
-    their first places until `begin`. At the start the gimbal points at the target."""
+    """One flight in the rendered world. At the start the gimbal points at the target.
+
+    ``flavour``: class of the stand-in autopilot. ``companion``: the autopilot's link to the bridge.
+    ``clock``: returns steady time, s. ``station``: the autopilot's link to a ground station. ``began_s``:
+    time at which vehicle and target begin to move; None: they rest until `begin` is called.
+    """
 
     def __init__(
         self,
@@ -43,7 +47,7 @@ class RenderedFlight:
         self._autopilot = flavour(ports, clock, self.mount, "gimbal")
 
     def step(self) -> None:
-        """Advance gimbal and autopilot to the clock's time; call every few milliseconds."""
+        """Advance gimbal and autopilot to the present time. Must be called every few milliseconds."""
         self._device.step()
         self._autopilot.step()
 
@@ -52,34 +56,34 @@ class RenderedFlight:
         self._began_s = self._clock()
 
     def point_at_target(self) -> None:
-        """Point the gimbal at the target directly, as a pilot does before the controller steers."""
+        """Turn the gimbal to the target at once, as if the pilot steered before the controller does."""
         now_s = self._clock()
         yaw, pitch = self.target(now_s)
         self.mount.yaw += wrapped(yaw - self.mount.heading(now_s))
         self.mount.pitch = pitch
 
     def pointing(self) -> tuple[float, float]:
-        """Yaw from north and pitch of the optical axis, rad."""
+        """Return yaw from north and pitch of the optical axis, rad."""
         now_s = self._clock()
         return self.mount.heading(now_s), self.mount.pitch + self.world.config.drone.pitch(
             self._scene_s(now_s)
         )
 
     def shoot(self) -> Shot:
-        """The camera's picture."""
+        """Render the camera's present picture."""
         return self.world.shoot(self._scene_s(self._clock()), *self.pointing())
 
     def off_axis(self) -> float:
-        """Angle between the optical axis and the target, rad."""
+        """Return the angle between the optical axis and the target, rad."""
         return angle_between(self.pointing(), self.target(self._clock()))
 
     def target(self, now_s: float) -> tuple[float, float]:
-        """Yaw from north and pitch under which the target lies, rad."""
+        """Return yaw from north and pitch of the direction from the drone to the target, rad."""
         config, scene_s = self.world.config, self._scene_s(now_s)
         return direction(config.drone.at(scene_s), config.target.at(scene_s))
 
     def _scene_s(self, now_s: float) -> float:
-        """The time on the world's paths."""
+        """Return the time since vehicle and target began to move, s."""
         return 0.0 if self._began_s is None else now_s - self._began_s
 
     def _vehicle(self, now_s: float) -> tuple[float, float]:
@@ -88,6 +92,6 @@ class RenderedFlight:
 
 
 def angle_between(a: tuple[float, float], b: tuple[float, float]) -> float:
-    """Between two directions, each yaw and pitch; all rad."""
+    """Return the angle between two directions, rad. Each is (yaw, pitch), rad."""
     cosine = math.sin(a[1]) * math.sin(b[1]) + math.cos(a[1]) * math.cos(b[1]) * math.cos(b[0] - a[0])
     return math.acos(min(max(cosine, -1.0), 1.0))

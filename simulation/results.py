@@ -1,4 +1,4 @@
-"""The figures of a simulated flight, from its record."""
+"""Computes the figures of a simulated flight from its record."""
 
 from __future__ import annotations
 
@@ -13,21 +13,25 @@ from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.types import TrackState
 from simulation.record import Answer, FlightRecord, Sample
 
-# The first seconds belong to the start: the target was held by hand before.
+# The angles in this time after the start of steering are not counted, since the gimbal is still settling, s.
 SETTLE_S = 2.0
-# A box that overlaps the target's less than this is on something else.
+# A box whose IoU with the target's true box is below this is not on the target.
 WRONG_IOU = 0.05
-# Pictures rendered of those asked for, and the latest answers, on a computer that keeps up.
+# The computer is fast enough if it renders at least this share of the pictures, and if the 99th percentile of
+# the answers' delays is at most this, s.
 MIN_RATE, MAX_DELAY_S = 0.95, 0.25
-# Fewer pixels of the target than this are no sight of it.
+# A target with fewer visible pixels than this counts as hidden.
 VISIBLE_PX = 20
 
 
 @dataclass(frozen=True)
 class FlightFigures:
-    """Angles in degrees, times in s, CPU in percent of a core. ``returns``: from COASTING or LOST to
-    TRACKING; ``wrong_s``: TRACKING claimed while the box was not on the target, or the target was hidden;
-    ``outside_s``: the target's middle was outside the picture."""
+    """The figures of a flight. Angles are in degrees, times in s, CPU loads in percent of one core.
+
+    ``returns``: number of changes from COASTING or LOST to TRACKING. ``wrong_s``: time in TRACKING in which
+    the box was not on the target or the target was hidden. ``outside_s``: time in which the target's middle
+    was outside the picture.
+    """
 
     off_axis_rms_deg: float
     off_axis_p99_deg: float
@@ -49,7 +53,8 @@ class FlightFigures:
 
 
 def figures(record: FlightRecord, cpu_percent: dict[str, float], size: tuple[int, int]) -> FlightFigures:
-    """``size``: of the pictures, px. Raises ValueError when nothing was followed."""
+    """Return the figures of a flight. ``size``: width and height of the pictures, px. Raise ValueError if the
+    flight ended less than `SETTLE_S` after steering began."""
     begin_s, end_s = record.events["following"], record.events["ended"]
     flown = [s for s in record.samples if begin_s <= s.time_s <= end_s]
     settled = [s for s in flown if s.time_s >= begin_s + SETTLE_S]
@@ -82,7 +87,7 @@ def figures(record: FlightRecord, cpu_percent: dict[str, float], size: tuple[int
 
 
 def summary(f: FlightFigures) -> list[tuple[str, str]]:
-    """What the figures say, as rows of a table."""
+    """Return the figures as rows of a table: (name, value with its unit)."""
     both = f.cpu_percent.get("gimbal", 0.0) + f.cpu_percent.get("bridge", 0.0)
     outside = "never" if f.outside_s == 0.0 else f"{f.outside_s:.2f} s"
     return [
@@ -114,13 +119,13 @@ def summary(f: FlightFigures) -> list[tuple[str, str]]:
 
 
 def slowness(f: FlightFigures, fps: float) -> str:
-    """What tells that the computer could not keep up, so that the figures are not the nodes'; empty when it
-    could."""
+    """Return a warning if the computer was too slow, so that the figures do not describe the nodes. Return an
+    empty text if it was fast enough."""
     if f.images_per_s >= MIN_RATE * fps and f.image_to_box_p99_s <= MAX_DELAY_S:
         return ""
     return (
         f"the computer was too slow or too busy: {f.images_per_s:.1f} of {fps:g} pictures per second, answers"
-        f" up to {1e3 * f.image_to_box_p99_s:.0f} ms late; the figures say more of that than of the nodes"
+        f" up to {1e3 * f.image_to_box_p99_s:.0f} ms late; the figures show this rather than the nodes"
     )
 
 
@@ -133,7 +138,7 @@ def _seconds(samples: list[Sample], holds: Callable[[Sample], bool]) -> float:
 
 
 def _spells(answers: list[Answer], end_s: float) -> Iterator[tuple[Answer, float]]:
-    """Each answer, and how long it was the newest."""
+    """Yield each answer with the time for which it was the newest one, s."""
     ends = [*(a.time_s for a in answers[1:]), end_s]
     for answer, end in zip(answers, ends, strict=False):
         yield answer, end - answer.time_s
@@ -153,7 +158,7 @@ def _wrong_spells(answers: list[Answer], by_stamp: dict[int, Sample], end_s: flo
 
 
 def _returns(answers: list[Answer]) -> int:
-    # A target found again is acquired before it is claimed.
+    # ACQUIRING is left out: a target that returns is ACQUIRING before it is TRACKING.
     states = [a.state for a in answers if a.state != TrackState.ACQUIRING]
     missed = (TrackState.COASTING, TrackState.LOST)
     return sum(a in missed and b == TrackState.TRACKING for a, b in pairwise(states))

@@ -1,4 +1,4 @@
-"""Rotations of gimbals that are simulated: from angles to quaternions and matrices."""
+"""Converts the angles of simulated gimbals to quaternions and matrices."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from efftam_flight.values import Quaternion
 
 
 def from_yaw_pitch(yaw: float, pitch: float, roll: float = 0.0) -> Quaternion:
-    """The quaternion of yaw, then pitch, then roll (z-y'-x''), rad."""
+    """Return the quaternion of the rotation by yaw, then pitch, then roll (z-y'-x''); angles in rad."""
     return from_angles(roll, pitch, yaw)
 
 
 def matrix(q: Quaternion) -> NDArray[np.float64]:
-    """[3, 3] float64: its columns are the turned frame's axes."""
+    """Return the rotation matrix, float64 [3, 3]. Its columns are the axes of the turned frame."""
     axes = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
     return np.array([rotated(q, axis) for axis in axes]).T

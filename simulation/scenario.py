@@ -1,4 +1,5 @@
-"""One simulated flight from the first picture to the last zero: select at the station, enable, follow."""
+"""The course of one simulated flight: select at the ground station, enable steering, follow, disable
+steering."""
 
 from __future__ import annotations
 
@@ -23,25 +24,35 @@ from simulation.record import Sample
 from simulation.rendered_flight import RenderedFlight, angle_between
 
 STEP_S = 0.004
-# How long the nodes may take to start, and then to answer.
+# Longest waits for the nodes to start, and for their answers later, s.
 START_S, ANSWER_S = 60.0, 20.0
-# The pilot's hand follows the moving target for so long before it is selected.
+# For this time before the selection the gimbal points at the target, as if a pilot steered it by hand, s.
 BY_HAND_S = 2.0
 SELECTIONS = 5
+<<<<<<< HEAD
 # With an operator: how long the camera is left alone after steering has ended, s.
 OFF_S = 5.0
 # Longest time between two messages of a gimbal controller that runs, s.
 STATUS_S = 1.0
 # How old the picture is that the operator draws on: the bridge's parameter video_latency.
+=======
+# Age of the picture on which the operator draws the box, s. It is the default of the bridge's parameter
+# video_latency.
+>>>>>>> main
 VIDEO_LATENCY_S = 0.2
-# From exposure to the topic: about a frame in a real camera.
+# Time from the exposure of a picture to its publication, s. It is about one frame in a real camera.
 CAMERA_LATENCY_S = 0.033
 JPEG_QUALITY = 95
 
 
 class Scenario:
+<<<<<<< HEAD
     """``folder``: takes the pictures; None: they are not kept. ``said``: called with each phase and the time
     since it began, s."""
+=======
+    """Flies one flight. ``folder``: for the pictures. ``said``: called with the present phase and the seconds
+    in it. ``stopped``: called often; if it returns true, the flight ends by KeyboardInterrupt."""
+>>>>>>> main
 
     def __init__(
         self,
@@ -63,7 +74,8 @@ class Scenario:
         self._leaving: deque[tuple[float, NDArray[np.uint8], int]] = deque()
 
     def run(self, seconds: float) -> None:
-        """Fly. Raises InputError naming what did not come."""
+        """Fly, and follow the target for these seconds. Raise InputError if a node does not start or answer,
+        or if the selection is refused."""
         node, station = self._node, self._station
         self._until("starting", lambda: station.sees_camera, START_S, "the bridge at the ground station")
         self._until("starting", lambda: node.answer is not None, START_S, "an answer of the tracker")
@@ -98,7 +110,8 @@ class Scenario:
             self._step("flying", passed_s)
 
     def _select(self) -> None:
-        """Draw the target's box at the station; again when it is refused, as an operator does."""
+        """Select the target's box at the ground station. If that is refused, repeat it, as an operator
+        would."""
         node, station = self._node, self._station
         for _ in range(SELECTIONS):
             sent_s = station.track(self._drawn())
@@ -118,7 +131,8 @@ class Scenario:
         self._until("selecting", self._tracks, ANSWER_S, "the state TRACKING")
 
     def _drawn(self) -> tuple[float, float, float, float]:
-        """The target's box, 0..1, in a picture as old as the one that the operator sees."""
+        """Return the target's box (left, top, right, bottom, 0..1 of the picture) in the picture that the
+        operator sees, which is `VIDEO_LATENCY_S` old."""
         now_s, config = time.monotonic(), self._flight.world.config
         seen = [s for s in self._shown if s.time_s <= now_s - VIDEO_LATENCY_S and s.box is not None]
         if not seen or seen[-1].box is None:
@@ -156,7 +170,7 @@ class Scenario:
         while not condition():
             passed_s = time.monotonic() - begin_s
             if passed_s > patience_s:
-                raise InputError(f"waited {patience_s:g} s in vain for {what}")
+                raise InputError(f"{what} did not come within {patience_s:g} s")
             self._step(phase, passed_s)
 
     def _for(self, phase: str, seconds: float) -> None:

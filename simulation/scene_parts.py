@@ -1,4 +1,4 @@
-"""Solid bodies and textures for the rendered world, made from numbers: nothing is loaded from files."""
+"""Makes the solid bodies and textures of the rendered world by computation, without files."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError("the rendered world needs panda3d: pip install panda3d") from error
 
-# It looks for an X server even when it renders into memory, and prints a warning, which is suppressed.
+# panda3d searches for an X server even if it renders into memory. Its warning about that is suppressed.
 panda.loadPrcFileData("", "audio-library-name null\nnotify-level error\nnotify-level-x11display fatal")
 
 Colour = tuple[float, float, float]
 
 
 def smooth_noise(rng: np.random.Generator, side: int, cells: Sequence[int]) -> NDArray[np.float64]:
-    """Noise in 0..1, [side, side], repeating at its edges: the mean of grids of so many cells."""
+    """Return smooth noise, float64 [side, side], 0 to 1, that repeats at its edges. It is the mean of random
+    grids with these numbers of cells per side, interpolated."""
     total = np.zeros((side, side))
     for count in cells:
         grid = rng.random((count, count))
@@ -35,7 +36,7 @@ def smooth_noise(rng: np.random.Generator, side: int, cells: Sequence[int]) -> N
 
 
 def texture(pixels: NDArray[np.uint8]) -> Any:
-    """A repeating texture of [H, W, 3] RGB bytes."""
+    """Return a repeating texture made of RGB pixels, uint8 [H, W, 3]."""
     height, width = pixels.shape[:2]
     made = panda.Texture()
     made.setup2dTexture(width, height, panda.Texture.TUnsignedByte, panda.Texture.FRgb)
@@ -47,7 +48,8 @@ def texture(pixels: NDArray[np.uint8]) -> Any:
 
 
 def plane(half_side: float, repeats: float, image: Any) -> Any:
-    """A level square around the origin, seen from above."""
+    """Return a level square around the origin that is visible from above. ``repeats``: how often the texture
+    repeats along each side."""
     maker = panda.CardMaker("ground")
     maker.setFrame(-half_side, half_side, -half_side, half_side)
     maker.setUvRange((0, 0), (repeats, repeats))
@@ -58,10 +60,11 @@ def plane(half_side: float, repeats: float, image: Any) -> Any:
 
 
 def box(size: tuple[float, float, float], colour: Colour, image: Any = None) -> Any:
-    """A box that stands on z = 0, its middle at the origin; its sides are shaded as by a high sun."""
+    """Return a box that stands on the plane z = 0 above the origin. Its sides are shaded as if a high sun
+    shone on it."""
     half = (size[0] / 2, size[1] / 2)
     root = panda.NodePath("box")
-    #      width, height, position, heading, pitch, brightness
+    # Each side: (width, height, position, heading, pitch, brightness).
     sides = (
         (size[0], size[2], (0.0, -half[1], size[2] / 2), 0.0, 0.0, 0.85),
         (size[0], size[2], (0.0, half[1], size[2] / 2), 180.0, 0.0, 0.6),
@@ -84,7 +87,7 @@ def box(size: tuple[float, float, float], colour: Colour, image: Any = None) -> 
 
 
 def car(colour: Colour) -> Any:
-    """A car of 4.5 x 1.9 x 1.5 m that looks along y."""
+    """Return a car of 4.5 x 1.9 x 1.5 m whose front is in the direction of y."""
     root = panda.NodePath("car")
     body = box((1.9, 4.5, 0.9), colour)
     body.reparentTo(root)

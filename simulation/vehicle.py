@@ -1,9 +1,9 @@
-"""The camera, the vehicle and the ground station of a simulated flight, as one process for the real nodes.
+"""Simulates the camera, the vehicle and the ground station of a flight in one process, for the real nodes.
 
-Tracker, gimbal controller and bridge run beside it. The ground station selects the target and enables
-steering; with --manual somebody else does both, for example on the operator's page. Prints its phase as lines
-of JSON. After the flight it sends on until a signal, so that the nodes can be ended first. Exit codes: 0, 2
-with one line on stderr, 130 after a signal during the flight.
+Tracker, gimbal controller and bridge run as processes of their own. The ground station selects the target and
+enables steering; with --manual somebody else does both, for example on the operator's page. This process
+prints its phase as lines of JSON. After the flight it sends messages until a signal, so that the nodes can be
+ended first. Exit codes: 0; 2 with one line on stderr after an error; 130 after a signal during the flight.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("flavour", choices=FLAVOURS, help="whose behaviour the autopilot has")
     parser.add_argument("--companion", help="link to the bridge; default: as the real autopilot's")
     parser.add_argument(
-        "--folder", type=Path, metavar="DIR", help="takes pictures and record; default: they are not kept"
+        "--folder", type=Path, metavar="DIR", help="folder for pictures and record; default: they are not kept"
     )
     parser.add_argument(
         "--manual",
@@ -31,11 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " target until then, and again when steering has been off for 5 s",
     )
     add_scene_arguments(parser)
-    parser.add_argument("--namespace", default="", help="of the node")
+    parser.add_argument("--namespace", default="", help="namespace of the node")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Fly once."""
+    """Fly one flight. Return the exit code 0."""
     with StopFlag() as stop:
         _fly(args, stop)
     return 0
@@ -56,10 +56,10 @@ def _fly(args: argparse.Namespace, stop: StopFlag) -> None:
     from simulation.world import World, WorldConfig
 
     width, height = args.size
-    # The field of view stays, whatever the size.
+    # The focal length grows with the width, so that the field of view is the same for each size.
     config = WorldConfig(width, height, 450.0 * width / 640, args.renderer, args.seed)
     companion = connect(args.companion or COMPANION[args.flavour])
-    # Ground station and autopilot share this process; the bridge is reached through a socket.
+    # Ground station and autopilot run in this process, so their link is in memory. The bridge's is a socket.
     here, there = memory_link("station", time.monotonic)
     world = World(config)
     record = RecordWriter(args.folder)

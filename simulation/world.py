@@ -1,7 +1,8 @@
-"""The rendered world: what a gimbal's camera on a drone sees, and where in the picture the target truly is.
+"""The rendered world: renders the pictures of a drone's camera, with the target's true box in each picture.
 
-Textured ground, a ring road, houses and trees; the target car, another that looks like it, and a bridge that
-hides both for a while. Rendered in software by default, so that no display and no GPU are needed.
+The scene has a textured ground, ring roads, houses and trees. The target is a car. Another car looks the
+same, and a bridge over the road hides the target at times. By default rendering is done in software and needs
+neither a display nor a GPU.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from simulation.scene_parts import box, car, panda, plane, smooth_noise, texture
 
 GROUND_M = 400.0
 ROAD_M, ROAD_HIGH_M = 9.0, 0.12
-# The drone is far above everything, which allows a near plane that a depth buffer of few bits needs.
+# Distance of the near plane, m. A depth buffer of few bits needs a distant one, and everything is far below
+# the drone.
 NEAR_M = 12.0
 TRUTH = "truth"
 RENDERERS = ("p3tinydisplay", "p3headlessgl")
@@ -29,8 +31,12 @@ RENDERERS = ("p3tinydisplay", "p3headlessgl")
 
 @dataclass(frozen=True)
 class WorldConfig:
-    """``focal_px``: of the camera; ``renderer``: p3tinydisplay (software) or p3headlessgl (OpenGL, smoother);
-    ``seed`` places houses and trees."""
+    """Settings of the rendered world.
+
+    ``focal_px``: focal length of the camera. ``renderer``: p3tinydisplay (software) or p3headlessgl (OpenGL,
+    smoother). ``seed``: decides the places of houses and trees. ``like``: path of the car that looks like the
+    target.
+    """
 
     width: int = 640
     height: int = 360
@@ -45,8 +51,8 @@ class WorldConfig:
 
 @dataclass(frozen=True)
 class Shot:
-    """One picture: BGR [H, W, 3] uint8; ``box`` of what is visible of the target, None when nothing is;
-    ``visible_px`` its pixels."""
+    """One rendered picture. ``image``: BGR, uint8 [H, W, 3]. ``box``: around the visible part of the target,
+    px; None if it is hidden. ``visible_px``: number of the target's visible pixels."""
 
     image: NDArray[np.uint8]
     box: Box | None
@@ -54,7 +60,8 @@ class Shot:
 
 
 class World:
-    """A renderer with its scene. One per process at a time is enough; close it."""
+    """A renderer with its scene. `close` must be called at the end. Raises ValueError for an unknown
+    renderer, and RuntimeError if the renderer can't be started."""
 
     def __init__(self, config: WorldConfig | None = None) -> None:
         self.config = config = config or WorldConfig()
@@ -81,12 +88,13 @@ class World:
 
     @property
     def intrinsics(self) -> Intrinsics:
-        """Of the rendered camera; the optical axis passes through the picture's middle."""
+        """The intrinsics of the rendered camera, whose optical axis passes through the picture's middle."""
         c = self.config
         return Intrinsics(c.focal_px, c.focal_px, c.width / 2 - 0.5, c.height / 2 - 0.5)
 
     def shoot(self, time_s: float, yaw: float, pitch: float) -> Shot:
-        """The picture at a time, seen by a level gimbal under this yaw (from north) and pitch, rad."""
+        """Render the picture of a level camera at this time, s, and with this yaw (from north) and pitch,
+        rad."""
         config = self.config
         self._place(self._target, config.target.at(time_s))
         self._place(self._like, config.like.at(time_s))
@@ -103,8 +111,8 @@ class World:
         return Shot(self._read(self._picture[2]), found, int(mask.sum()))
 
     def project(self, axis: tuple[float, float], target: tuple[float, float]) -> tuple[float, float]:
-        """Where a direction (yaw, pitch) lies in the picture of a camera that looks along another, px; not
-        finite when it lies behind."""
+        """Return the point (u, v) of the picture at which a target's direction is seen, px; NaN if it is
+        behind the camera. ``axis``: direction of the optical axis. Both directions are (yaw, pitch), rad."""
         flat = math.cos(target[1])
         north_east_down = (flat * math.cos(target[0]), flat * math.sin(target[0]), -math.sin(target[1]))
         forward, right, down = matrix(from_yaw_pitch(*axis)).T @ np.array(north_east_down)
@@ -115,7 +123,7 @@ class World:
         return float(config.width / 2 + scale * right), float(config.height / 2 + scale * down)
 
     def close(self) -> None:
-        """Free the renderer's buffers."""
+        """Free the renderer's buffers. The world can't be used afterwards."""
         self._engine.removeAllWindows()
 
     def _car(self, pose: Pose) -> Any:
@@ -154,14 +162,15 @@ class World:
         for _ in range(90):
             self._tree(rng, leaves)
         if config.with_bridge:
-            # Over the road where the target is a quarter of its round later.
+            # The bridge crosses the road at the place that the target reaches after a quarter of its round.
             pose = config.target.at(config.target.period_s / 4)
             deck = box((26.0, 11.0, 1.0), (0.8, 0.8, 0.78), bricks)
             deck.reparentTo(self._static)
             self._place(deck, Pose(pose.north, pose.east, 6.0, pose.heading))
 
     def _free_place(self, rng: np.random.Generator, clear_m: float) -> tuple[float, float]:
-        """North and east of a place off the roads."""
+        """Return north and east, m, of a random place that is at least about ``clear_m`` away from the
+        target's road."""
         config = self.config
         while True:
             north, east = rng.uniform(-130, 130, 2)
@@ -186,7 +195,7 @@ class World:
             self._place(part, Pose(north, east, up, rng.uniform(0, math.pi)))
 
     def _buffer(self, pipe: Any, name: str, lens: Any) -> tuple[Any, Any, Any]:
-        """A picture in memory: buffer, camera, texture."""
+        """Return a buffer that is rendered into memory, its camera, and the texture with its pixels."""
         config = self.config
         form = panda.FrameBufferProperties()
         form.setRgbColor(True)
@@ -209,7 +218,8 @@ class World:
         return buffer, camera, image
 
     def _only_the_target(self, camera: Any) -> None:
-        """This camera sees the target white and everything else, which still hides it, black."""
+        """Make a camera render the target white and everything else black. Objects in front of the target
+        still hide it."""
         for colour, tag in ((0.0, None), (1.0, "target")):
             state = panda.NodePath("state")
             state.setTextureOff(1)

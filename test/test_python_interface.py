@@ -300,7 +300,7 @@ def test_a_loop_and_a_mask_are_of_the_target_that_they_were_begun_with(
     else:
         assert result.mask is not None
     if ends_loop:
-        with pytest.raises(et.InputError, match="closed or given another target"):
+        with pytest.raises(et.InputError, match="closed or another target was selected"):
             next(loop)
     else:
         assert next(loop).measured

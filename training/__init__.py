@@ -1,1 +1,1 @@
-"""Trains the compact networks: `python -m training --help`. Not installed with the package."""
+"""Trains the networks that ship: `python -m training --help`. This package is not installed."""

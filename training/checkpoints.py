@@ -1,4 +1,4 @@
-"""Checkpoints of a training run: complete ones to resume from, and weights only for export."""
+"""Checkpoints of a training run: complete ones to resume from, and files of weights for export."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ RESUME, WEIGHTS = "resume.pt", "weights.pt"
 
 
 def save(path: Path, content: dict[str, Any]) -> None:
-    """Write atomically, so that an interrupted run keeps the last complete checkpoint."""
+    """Write ``content`` atomically, so that an interrupted run keeps the last complete checkpoint."""
     partial = path.with_suffix(".part")
     torch.save(content, partial)
     partial.replace(path)
 
 
 def save_weights(path: Path, network: CompactTAM) -> None:
-    """Save weights in the format of ``efftam export``."""
+    """Save the network's weights in the format that ``efftam export`` reads."""
     save(path, {"model": {name: value.detach().cpu() for name, value in network.state_dict().items()}})
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Load a checkpoint to resume from: tensors and numbers only, no code is executed.
+    """Load a checkpoint to resume from. Only tensors and numbers are unpickled; no code is executed.
 
-    Raises InputError when there is none or it is damaged.
+    Raises InputError if the file is missing, damaged or not such a checkpoint.
     """
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)

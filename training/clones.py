@@ -1,4 +1,4 @@
-"""Files of a commit of a git repository: of a clone that is there, or of a partial one from a host."""
+"""Reads files of one commit of a git repository: from a clone, or partially from a host."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
 class Commit:
-    """The files of one commit. A context manager; it holds a process of git."""
+    """Reads the files of one commit through a process of git, which ends with the context."""
 
     def __init__(self, git_dir: Path, repository: str, commit: str) -> None:
-        """Raises InputError when the clone does not have the commit."""
+        """Start git. Raises InputError if the clone does not contain the commit."""
         self._name = f"{repository} at {commit[:10]}"
         run_git("cat-file", "-e", f"{commit}^{{commit}}", git_dir=git_dir, what=self._name)
         self._git_dir, self._commit = git_dir, commit
@@ -29,18 +29,18 @@ class Commit:
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=nowhere, env=_environment())
 
     def paths(self) -> list[str]:
-        """The paths of all its files."""
+        """Return the paths of all files of the commit."""
         command = ["git", *_options(self._git_dir), "ls-tree", "-r", "-z", "--name-only", self._commit]
         done = subprocess.run(command, capture_output=True, check=True, env=_environment())
         return [path.decode(errors="surrogateescape") for path in done.stdout.split(b"\0") if path]
 
     def read(self, path: str) -> bytes:
-        """The content of a file. Raises InputError when the commit or the clone lacks it."""
+        """Return the content of a file. Raises InputError if the commit or the clone does not contain it."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{self._commit}:{path}\n".encode())
         self._process.stdin.flush()
-        words = self._process.stdout.readline().split()  # OBJECT TYPE SIZE, or: NAME missing
+        words = self._process.stdout.readline().split()  # git answers "OBJECT TYPE SIZE" or "NAME missing"
         if len(words) < 3 or words[-2] not in (b"blob", b"tree") or not words[-1].isdigit():
             raise InputError(f"{path} is not in {self._name}")
         content = self._process.stdout.read(int(words[-1]) + 1)[:-1]
@@ -59,9 +59,10 @@ class Commit:
 
 @contextmanager
 def cloned(repository: str, commit: str, paths: Iterable[str], host: str = HOST) -> Iterator[Path]:
-    """A clone of one commit with the files of some paths (folders end in /), removed on exit: its git folder.
+    """Clone one commit with the files ``paths`` (folders end in /) and yield the clone's git folder.
 
-    Raises InputError when there is no such repository or commit.
+    The clone is removed when the context ends. Raises InputError if the repository or the commit does not
+    exist.
     """
     with tempfile.TemporaryDirectory(prefix="efftam_clone_") as folder:
         what = f"{repository} at {commit[:10]}"
@@ -71,7 +72,7 @@ def cloned(repository: str, commit: str, paths: Iterable[str], host: str = HOST)
             ("remote", "add", "origin", f"{host}/{repository}"),
             ("sparse-checkout", "set", "--no-cone", *(f"/{_literal(path)}" for path in paths)),
             ("fetch", "--quiet", "--depth", "1", "--filter=blob:none", "origin", commit),
-            # Fetches the files that are wanted all at once; git would else ask for each one that is read.
+            # Fetches all wanted files at once. Otherwise git would fetch each file when it is read.
             ("checkout", "--quiet", "--detach", commit),
         ):
             run_git("-C", folder, *words, what=what)
@@ -79,9 +80,9 @@ def cloned(repository: str, commit: str, paths: Iterable[str], host: str = HOST)
 
 
 def find_clone(folder: Path, repository: str) -> Path:
-    """The git folder of the clone OWNER+NAME, or OWNER+NAME/repo, in a folder of clones, bare or not.
+    """Return the git folder of the clone OWNER+NAME or OWNER+NAME/repo in ``folder``; clones may be bare.
 
-    Raises InputError when there is none.
+    Raises InputError if there is none.
     """
     clone = folder / repository.replace("/", "+")
     for path in (clone / ".git", clone, clone / "repo" / ".git", clone / "repo"):
@@ -91,7 +92,7 @@ def find_clone(folder: Path, repository: str) -> Path:
 
 
 def run_git(*words: str, what: str, git_dir: Path | None = None) -> None:
-    """Run git without asking for a password. Raises InputError with the last line that it printed."""
+    """Run git without asking for a password. Raises InputError with the last line that git printed."""
     command = ["git", *(_options(git_dir) if git_dir else []), *words]
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=_environment())
@@ -99,11 +100,11 @@ def run_git(*words: str, what: str, git_dir: Path | None = None) -> None:
         raise InputError("git is not installed") from None
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()] or ["not found"]
-        raise InputError(f"{what}: git says {lines[-1].strip()!r}")
+        raise InputError(f"{what}: git reports {lines[-1].strip()!r}")
 
 
 def _options(git_dir: Path) -> list[str]:
-    # A clone that another user made is only read.
+    # Allows reading a clone that another user made.
     return ["-c", "safe.directory=*", "--git-dir", str(git_dir)]
 
 
@@ -112,5 +113,5 @@ def _environment() -> dict[str, str]:
 
 
 def _literal(path: str) -> str:
-    """A path as a sparse-checkout pattern that matches it alone."""
+    """Return the path as a sparse-checkout pattern that matches this path only."""
     return re.sub(r"([\\*?\[\]])", r"\\\1", path)

@@ -1,8 +1,8 @@
-"""Bring back footage that public repositories bundle: what the tracker is judged on and was trained on.
+"""Collect footage from public repositories, for judging the tracker and for training.
 
-footage_sources.csv lists it. OUT/SET/NAME gets OTB's layout, img/0001.jpg ... and groundtruth_rect.txt,
-which `efftam eval` reads; where a data set has masks, video.mp4, masks.npz, boxes.csv and meta.json. A
-sequence that is there already is left alone: the same command again brings what was missing.
+footage_sources.csv lists the sequences. OUT/SET/NAME gets OTB's layout, img/0001.jpg ... and
+groundtruth_rect.txt, which `efftam eval` reads. If a data set has masks, it gets video.mp4, masks.npz,
+boxes.csv and meta.json instead. Existing sequences are kept, so that the same command adds what is missing.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from training.material import FOOTAGE_WIDTH
 
 SOURCES = Path(__file__).with_name("footage_sources.csv")
 USES = ("set1", "set2", "set3", "validation_a", "validation_b", "davis", "training")
-MAX_FRAMES = 500  # of a sequence
+MAX_FRAMES = 500  # largest number of frames of a sequence
 MASKS = "davis_masks"
 FORMATS = ("otb", "vot_polygon", "mot", MASKS)
-OWN = ("DAVIS", "DTB70", "MOT15", "OTB", "UAV123", "UAVDT")  # used here, of what is not labelled
+OWN = ("DAVIS", "DTB70", "MOT15", "OTB", "UAV123", "UAVDT")  # reserved for labelling, but not for `collect`
 IMAGE_STARTS = (b"\xff\xd8\xff", b"\x89PNG", b"BM")
 VIDEO_CRF = 21
 
@@ -46,7 +46,11 @@ ABSENT: Box = (float("nan"),) * 4
 
 
 class Truth(NamedTuple):
-    """A file of boxes, the number of the target, and the line or the frame number of the first image."""
+    """Where a target's boxes are.
+
+    ``file``: path in the repository. ``target``: id of the target, 0 if the file has a single target.
+    ``start``: line of the first image, counted from 1; in the format mot its frame number.
+    """
 
     file: str
     target: int
@@ -57,8 +61,8 @@ class Truth(NamedTuple):
 class Source:
     """Where a sequence comes from: a row of the table.
 
-    ``pattern``: names of the images for printf, of which the first has the number ``first`` and belongs to
-    the annotation's first line. ``annotation``: a file of boxes, or the folder of the masks.
+    ``pattern``: printf pattern of the images' names. ``first``: number of the first image, to which the first
+    line of the annotation belongs. ``annotation``: a file of boxes, or the folder of the masks.
     """
 
     sequence: str
@@ -84,7 +88,7 @@ class Source:
         return Truth(file, int(target or 0), int(start or (self.first if self.format == "mot" else 1)))
 
     def images(self) -> list[str]:
-        """Paths of the frames in the repository."""
+        """Return the paths of the frames in the repository."""
         return [f"{self.folder}/{self.pattern % (self.first + i)}" for i in range(self.frames)]
 
     def masks(self) -> list[str]:
@@ -92,7 +96,7 @@ class Source:
 
 
 def read_sources(path: Path = SOURCES) -> list[Source]:
-    """Read the table. Raises InputError when a row is invalid."""
+    """Read the table of sequences. Raises InputError if a row is invalid or repeated."""
     names = [field.name for field in fields(Source)]
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
@@ -132,9 +136,10 @@ def collect(
     host: str = HOST,
     progress: Callable[[int], object] = lambda count: None,
 ) -> list[str]:
-    """Write the sequences that OUT lacks; ``progress`` gets the number of sequences that are dealt with.
+    """Write the sequences that OUT lacks; return one line for each failure.
 
-    Returns a line for each failure, which does not stop the others.
+    A failure does not stop the other sequences. ``progress`` is called with the number of sequences just
+    finished.
     """
     failures = []
     missing = [source for source in sources if not (out / source.use / source.sequence).is_dir()]
@@ -178,7 +183,7 @@ def _opened(
 
 
 def _write(source: Source, files: Commit, out: Path) -> None:
-    """Write a sequence, which appears under its name when it is complete."""
+    """Write a sequence. Its folder gets its name only when it is complete."""
     with tempfile.TemporaryDirectory(prefix=".collect_", dir=out) as folder:
         part = Path(folder) / source.sequence
         (_write_masks if source.format == MASKS else _write_otb)(source, files, part)
@@ -197,7 +202,10 @@ def _write_otb(source: Source, files: Commit, folder: Path) -> None:
 
 
 def _boxes(source: Source, text: str) -> list[Box]:
-    """The boxes of the frames, x, y, w, h in px as the data set counts them; of a polygon its extents."""
+    """Return the boxes x, y, w, h of the frames, px as the data set counts them.
+
+    A polygon gives its bounding box.
+    """
     start = source.truth().start - 1
     lines = [line for line in text.splitlines() if line.strip()][start : start + source.frames]
     if len(lines) < source.frames:
@@ -218,7 +226,10 @@ def _box(source: Source, index: int, line: str) -> Box:
 
 
 def _boxes_of_target(source: Source, text: str) -> list[Box]:
-    """The boxes of one target of the lines frame, id, x, y, w, h, ...; absent in frames without a line."""
+    """Return the boxes of one target from lines "frame, id, x, y, w, h, ...".
+
+    Frames without a line get `ABSENT`. Raises InputError if the first frame has no box.
+    """
     _, target, start = source.truth()
     boxes: dict[float, Box] = {}
     for line in text.splitlines():
@@ -231,7 +242,7 @@ def _boxes_of_target(source: Source, text: str) -> list[Box]:
 
 
 def _numbers(line: str) -> list[float]:
-    """The numbers of a line; none if it has anything else."""
+    """Return the numbers in a line; an empty list if it contains anything else."""
     try:
         return [float(word) for word in re.split(r"[,;\s]+", line.strip()) if word]
     except ValueError:
@@ -246,8 +257,10 @@ def _image(files: Commit, path: str) -> bytes:
 
 
 def _write_masks(source: Source, files: Commit, folder: Path) -> None:
-    """Video, masks of all objects in one, boxes and description. Training needs no wider frames than it
-    loads; what the tracker is judged on keeps its size."""
+    """Write the video, one merged mask of all objects per frame, the boxes and a description.
+
+    Footage for training is reduced to the width at which training loads it. Other footage keeps its size.
+    """
     first = _decoded(_image(files, source.images()[0]), cv2.IMREAD_COLOR, source.images()[0])
     size = _video_size(source, first.shape[1], first.shape[0])
 
@@ -295,7 +308,7 @@ def _description(source: Source, size: tuple[int, int]) -> dict[str, object]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", type=Path, metavar="OUT", help="folder for the sequences")
     parser.add_argument(
-        "--use", nargs="+", choices=USES, default=list(USES), metavar="SET", help=f"of {', '.join(USES)}"
+        "--use", nargs="+", choices=USES, default=list(USES), metavar="SET", help=f"sets: {', '.join(USES)}"
     )
     parser.add_argument(
         "--clones",

@@ -1,4 +1,4 @@
-"""Composite clips: cut-outs that move over backgrounds, with look-alikes, occluders and absences."""
+"""Draws composite clips: cut-outs that move over backgrounds, with look-alikes, occluders and absences."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ KIND_WEIGHTS = {
     "real": 2.0,
 }
 FROM_ABOVE = "photo_aerial"
-"""Photographed from straight above: no side is up, and the colours are true ones."""
-RESOLUTIONS = (1.0, 0.75, 0.5, 0.34, 0.22)  # shares of the window's, so that small targets look small
+"""Photographed from straight above: such cut-outs may have any angle and keep their colours."""
+RESOLUTIONS = (1.0, 0.75, 0.5, 0.34, 0.22)  # a clip is drawn at one of these shares of the resolution
 RESOLUTION_SHARES = (0.38, 0.17, 0.2, 0.15, 0.1)
 
 
@@ -47,8 +47,9 @@ RESOLUTION_SHARES = (0.38, 0.17, 0.2, 0.15, 0.1)
 class RawClip:
     """A clip before prompts are drawn.
 
-    ``images``: uint8 [n,S,S,3]; ``masks``: uint8 [n,S,S], coverage 0..255; ``ignored``: bool [n,S,S] or None;
-    ``whole`` [n]: area in px of the target without occlusion; ``is_part``: the target is a part of an object.
+    ``images``: uint8 [n,S,S,3]. ``masks``: uint8 [n,S,S], coverage 0..255. ``ignored``: bool [n,S,S], pixels
+    that do not count, or None. ``whole``: [n], area in px of the target without occlusion. ``is_part``:
+    whether the target is a part of an object.
     """
 
     images: Bytes
@@ -60,7 +61,11 @@ class RawClip:
 
 @dataclass(frozen=True)
 class Body:
-    """A moving cut-out: one image per frame, position at frame 0 and change per frame."""
+    """A moving cut-out.
+
+    ``pictures``: one image per frame. ``start``: position in frame 0, world px. ``speed``, ``turn`` (rad),
+    ``growth`` (factor): changes per frame. ``bend``: acceleration per frame^2.
+    """
 
     pictures: list[Pyramid]
     size: float
@@ -78,7 +83,7 @@ class Body:
         return path if self.bend is None else path + 0.5 * self.bend * frame**2
 
     def shadow(self, frame: int, view: _View, sun: Sun) -> Bytes:
-        """Area covered by its shadow, uint8 [side,side]: the outline extended along the ground."""
+        """Return the area of the object's shadow, uint8 [side,side]: its outline dragged along the ground."""
         covers = []
         for share in SHADOW_STEPS:
             dragged = replace(self, start=self.start + share * self.size * sun.offset)
@@ -101,7 +106,7 @@ class Body:
 
 @dataclass(frozen=True)
 class _View:
-    """Map from world px to render px of one frame."""
+    """The map from world px to the pixels of the rendered image, for one frame."""
 
     centre: NDArray[np.float64]
     zoom: float
@@ -113,13 +118,14 @@ class _View:
 
 
 class Compositor:
-    """Draws composite clips from one split of the dataset."""
+    """Draws composite clips from the material of one split, training or validation."""
 
     def __init__(self, material: Material, hardness: Hardness = EASY) -> None:
         self._hardness = hardness
         self._sprites = [sprite_pyramid(sprite.rgba) for sprite in material.sprites]
         self._from_above = [sprite.kind == FROM_ABOVE for sprite in material.sprites]
-        # Kinds are drawn by weight, not by their number of items; larger kinds get a larger weight.
+        # A kind with n cut-outs is drawn with a probability proportional to its weight times the square root
+        # of n.
         counts = Counter(sprite.kind for sprite in material.sprites)
         shares = [KIND_WEIGHTS[sprite.kind] / math.sqrt(counts[sprite.kind]) for sprite in material.sprites]
         weights = np.array(shares)
@@ -139,7 +145,7 @@ class Compositor:
         return len(self._sprites)
 
     def clip(self, rng: np.random.Generator, frames: int, side: int) -> RawClip:
-        """Draw a clip of ``frames`` images of ``side`` px."""
+        """Draw a clip of ``frames`` images with a side of ``side`` px."""
         resolution = rng.choice(RESOLUTIONS, p=RESOLUTION_SHARES)
         render = round(side * float(resolution))
         path = draw_path(rng, frames, self._hardness.absent)
@@ -166,7 +172,7 @@ class Compositor:
             for other in others:
                 canvas = over(canvas, other.drawn(frame, view))
             layer = target.drawn(frame, view)
-            if blended:  # camouflage: towards the mean colour of the surroundings
+            if blended:  # camouflage: colours near the mean of the surroundings
                 mean = 0.3 * canvas.mean()
                 layer[..., :3] = layer[..., :3] * 0.7 + mean * (layer[..., 3:] / 255)
             mask = layer[..., 3].copy()
@@ -180,12 +186,13 @@ class Compositor:
             images.append(_resized(canvas, side))
             masks.append(_resized(mask, side))
         hidden = np.array(whole) * (side / render) ** 2
-        # A target outside the view has no outline for comparison.
+        # If the target is outside the view in a frame, no area is known there; half of the first area is
+        # assumed.
         hidden = np.maximum(hidden, 0.5 * hidden[0])
         return RawClip(np.stack(images), np.stack(masks), None, hidden)
 
     def _sequence(self, rng: np.random.Generator) -> list[Pyramid]:
-        """Draw a target of real footage; in hard clips all scenes have equal probability."""
+        """Draw a target cut out of real footage; in hard clips all scenes have equal probability."""
         if self._hardness.scene_power <= EASY.scene_power:
             return self._moving[rng.integers(len(self._moving))]
         scene = list(self._scenes)[rng.integers(len(self._scenes))]
@@ -193,7 +200,7 @@ class Compositor:
         return self._moving[of_scene[rng.integers(len(of_scene))]]
 
     def _sprite(self, rng: np.random.Generator) -> tuple[Pyramid, bool]:
-        """Draw a cut-out, possibly recoloured, and whether it was seen from above."""
+        """Draw a cut-out, possibly recoloured, and whether it was photographed from above."""
         index = int(rng.choice(len(self._sprites), p=self._weights))
         if self._from_above[index]:
             return self._sprites[index], True
@@ -243,7 +250,7 @@ class Compositor:
         )
 
     def _companion(self, rng: np.random.Generator, target: Body, frames: int) -> Body:
-        """A look-alike that moves beside the target, slightly different in size and angle."""
+        """Return a look-alike that moves beside the target and differs slightly in size and angle."""
         side = target.angle + rng.uniform(0, 2 * math.pi)
         distance = rng.uniform(0.9, 1.7) * target.size
         return replace(
@@ -256,7 +263,7 @@ class Compositor:
         )
 
     def _bar(self, rng: np.random.Generator, target: Body, frames: int) -> _Panel:
-        """A textured bar across the view, which the target passes behind."""
+        """Return a textured bar across the view, behind which the target passes."""
         meets = int(rng.integers(min(1, frames - 1), frames))
         speed = rng.normal(0, 0.3, 2) * target.size - target.speed * rng.random()
         start = target.place(meets) + rng.normal(0, 0.2, 2) * target.size - speed * meets
@@ -340,9 +347,9 @@ def _views(rng: np.random.Generator, path: WindowPath, target: Body, render: int
 
 
 def cut_out_sequence(clip: Footage, track: list[Bytes]) -> list[Pyramid]:
-    """Cut a target out of real footage frame by frame, with its natural motion.
+    """Cut a target out of real footage in each frame, so that it keeps its natural motion.
 
-    Empty if it is too small, or cut by the border most of the time.
+    Returns an empty list if the target is too small or touches the image border in most frames.
     """
     out = []
     height, width = track[0].shape

@@ -1,6 +1,6 @@
-"""An ONNX graph of convolutions as a PyTorch module, so that it runs where the training runs.
+"""Runs an ONNX graph of convolutions as a PyTorch module, on the device that trains.
 
-Knows what convolutional backbones and networks that describe crops are exported to (`_OPERATORS`).
+`_OPERATORS` contains the operators of exported convolutional backbones and of networks that describe crops.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from efftam_ros.core.errors import InputError
 
 
 class ConvolutionalGraph(nn.Module):
-    """One input and one output; the weights are buffers."""
+    """An ONNX graph with one input and one output. Its weights are buffers, so that they are not trained."""
 
     def __init__(self, path: Path) -> None:
-        """Raises InputError naming an operator that is not known here."""
+        """Read the graph. Raises InputError, naming the operators, if some are not in `_OPERATORS`."""
         super().__init__()
         graph = onnx.load(path).graph
         unknown = sorted({node.op_type for node in graph.node} - set(_OPERATORS))

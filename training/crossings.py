@@ -1,4 +1,4 @@
-"""A copy of the target that crosses its path in a real clip: another object of nearly the same looks."""
+"""Adds to a real clip a copy of the target that crosses the target's path, as a look-alike would."""
 
 from __future__ import annotations
 
@@ -16,21 +16,26 @@ from training.material import mask_bounds
 
 Bytes = NDArray[np.uint8]
 
-NEAREST = 1.1  # most distance of the copy's path from the target's centre, in extents of the target's box
-FIRST = (1.4, 2.8)  # distance along the path in frame 0: the prompted frame shows both apart
-TRAVEL = (0.3, 2.2)  # length of the path by the last frame, as a share of that distance
+# Largest distance of the copy's path from the target's centre, as a multiple of the box's sides.
+NEAREST = 1.1
+# Distance of the copy along its path in frame 0, as a multiple of the box's sides: the prompted frame must
+# show copy and target apart.
+FIRST = (1.4, 2.8)
+# Length of the copy's path until the last frame, as a multiple of its distance from the target in frame 0.
+TRAVEL = (0.3, 2.2)
 IN_FRONT_SHARE = 0.55
-MAX_LAG = 3  # frames between the target's shape and the copy's
-MIN_PIXELS = 30  # of a target that is copied
-EDGE_BLUR = 0.7  # px; hard edges would tell the copy from the image
+MAX_LAG = 3  # largest number of frames between the copy's shape and the target's
+MIN_PIXELS = 30  # smallest area of a target that is copied, px
+EDGE_BLUR = 0.7  # px; hard edges would let a network recognise the copy
 
 
 @dataclass(frozen=True)
 class Crossing:
-    """Motion and looks of the copy.
+    """Motion and looks of a copy of the target that crosses the target's path.
 
-    ``start`` [2] and ``step`` [2] per frame: its centre from the target's, in extents of the target's box;
-    ``lag``: frames; ``scale``: of its extent; ``gains`` [3]: of its RGB.
+    ``start`` [2]: in frame 0, the copy's centre minus the target's, in sides of the target's box. ``step``
+    [2]: its change per frame. ``lag``: number of frames by which the copy's shape is later. ``scale``: factor
+    of its size. ``gains`` [3]: factors of its RGB values.
     """
 
     start: NDArray[np.float64]
@@ -60,7 +65,10 @@ class Crossing:
         )
 
     def through(self, raw: RawClip) -> RawClip:
-        """The clip with the copy in every frame that shows the target; its mask loses what the copy hides."""
+        """Return the clip with the copy in every frame that shows the target.
+
+        Where the copy hides the target, the target's mask is cleared.
+        """
         images, masks = raw.images.copy(), raw.masks.copy()
         boxes = [_box_of(mask) for mask in raw.masks]
         for index, box in enumerate(boxes):
@@ -79,8 +87,10 @@ class Crossing:
         return replace(raw, images=images, masks=masks)
 
     def _layer(self, raw: RawClip, source: int, shape: Box, box: Box, index: int) -> Bytes:
-        """The copy alone, premultiplied uint8 [S,S,4]: the target of frame ``source`` beside that of
-        ``index``."""
+        """Return the copy alone, premultiplied uint8 [S,S,4].
+
+        ``source``: frame from which the target's shape is copied. ``index``: frame in which the copy appears.
+        """
         side = raw.images.shape[1]
         alpha = cv2.GaussianBlur(raw.masks[source], (0, 0), EDGE_BLUR)
         alpha = np.minimum(alpha, raw.masks[source])
@@ -94,11 +104,11 @@ class Crossing:
 
 
 def _hidden(layer: Bytes, mask: Bytes) -> Bytes:
-    """A premultiplied layer [S,S,4] behind an object of ``mask`` [S,S]."""
+    """Return the premultiplied layer [S,S,4] without the pixels that the object of ``mask`` [S,S] hides."""
     return np.asarray(cv2.multiply(layer, cv2.merge([255 - mask] * 4), scale=1 / 255), np.uint8)
 
 
 def _box_of(mask: Bytes) -> Box | None:
-    """Box of a target that is large enough to be copied; else None."""
+    """Return the box of a target that is large enough to be copied, else None."""
     solid = mask > 127
     return mask_bounds(solid) if solid.sum() >= MIN_PIXELS else None

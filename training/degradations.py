@@ -1,4 +1,4 @@
-"""Camera effects on a clip: exposure and colour, motion blur, noise, JPEG."""
+"""Camera effects on a clip: exposure and colour, motion blur, noise and JPEG compression."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Camera:
 
     Attributes:
         tables: uint8 [n,256,3], colour mapping per frame.
-        is_grey: A thermal or monochrome camera.
-        blur: Motion blur, px.
-        blur_angle: Its direction, rad.
-        noise: Standard deviation, grey levels.
-        jpeg: Quality or None.
+        is_grey: Whether the camera is thermal or monochrome.
+        blur: Half the length of the motion blur, px; 0 for none.
+        blur_angle: Direction of the motion blur, rad.
+        noise: Standard deviation of the noise, grey levels.
+        jpeg: JPEG quality, None for no compression.
     """
 
     tables: Bytes
@@ -49,7 +49,7 @@ class Camera:
         )
 
     def shoot(self, rng: np.random.Generator, image: Bytes, frame: int) -> Bytes:
-        """Apply the effects to ``image`` uint8 [h,w,3]."""
+        """Return ``image`` uint8 [h,w,3] with the effects of frame number ``frame``."""
         image = np.asarray(cv2.LUT(image, self.tables[frame][None]), np.uint8)
         if self.is_grey:
             image = np.asarray(cv2.merge([cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)] * 3), np.uint8)

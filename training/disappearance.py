@@ -1,7 +1,7 @@
-"""Scores a tracker on clips in which the target disappears: presence decisions and reacquisition.
+"""Scores a tracker on clips in which the target disappears: presence decisions and returns.
 
-A tracker *claims* the target in a frame when its box is measured and its state is TRACKING (or ACQUIRING
-since the selection): unconfirmed candidates are not claims.
+A tracker *claims* the target in a frame if its box is measured and its state is TRACKING, or ACQUIRING after
+a selection. Unconfirmed candidates for a return are not claims.
 """
 
 from __future__ import annotations
@@ -18,18 +18,21 @@ from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.targets import TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt, TrackState
 
-PRESENT_SHARE = 0.3  # visible share from which the target counts as in view
-BACK_SHARE = 0.5  # visible share that ends a disappearance
+PRESENT_SHARE = 0.3  # visible share of the target from which the target counts as present
+BACK_SHARE = 0.5  # visible share of the target that ends a disappearance
 HIT_IOU = 0.5
-SMALL_PX, SMALL_HIT_IOU = 16.0, 0.3  # an error of one px per edge costs a small box half of its overlap
+SMALL_PX, SMALL_HIT_IOU = 16.0, 0.3  # boxes below 16 px: an error of 1 px per edge halves the overlap
 WRONG_IOU = 0.1
 WRONG_FRAMES = 3
 BEFORE_FRAMES = 5
 
 
 class Truth(NamedTuple):
-    """Ground truth of a frame: the box of what is visible of the target or None, the box of the whole target,
-    hidden or not (both in px), and the visible share 0..1."""
+    """Ground truth of a frame.
+
+    ``box``: box of the target's visible part, None if nothing is visible. ``outline``: box of the whole
+    target, hidden or not. Both are in px. ``share``: visible share of the target, 0..1.
+    """
 
     box: Box | None
     outline: Box
@@ -37,8 +40,11 @@ class Truth(NamedTuple):
 
 
 class Disappearance(NamedTuple):
-    """Frame indices: ``first`` and ``last`` with nothing visible, ``back`` the first with at least half of
-    the target."""
+    """Frame indices of one disappearance.
+
+    ``first``, ``last``: first and last frame in which nothing is visible. ``back``: the first frame after
+    them with at least half of the target visible.
+    """
 
     first: int
     last: int
@@ -53,13 +59,13 @@ class Claim(NamedTuple):
 
 
 class Follower(Protocol):
-    """A tracker under evaluation. ``first`` is given with the first frame of a clip and re-initialises it."""
+    """A tracker under evaluation. ``first``: box to start from, with the first frame of a clip only."""
 
     def __call__(self, bgr: NDArray[np.uint8], stamp_ns: int, first: Box | None) -> Claim: ...
 
 
 class TrackerFollower:
-    """The package's tracker as `Follower`."""
+    """The package's tracker as a `Follower`."""
 
     def __init__(self, targets: TargetSet) -> None:
         self._targets = targets
@@ -68,7 +74,8 @@ class TrackerFollower:
     def __call__(self, bgr: NDArray[np.uint8], stamp_ns: int, first: Box | None) -> Claim:
         prompts = {} if first is None else {0: Prompt(box=first)}
         ((_, track, *_),) = self._targets.step(Frame(Image.from_array(bgr), stamp_ns), prompts)
-        # ACQUIRING follows a selection first, and an unconfirmed return later.
+        # ACQUIRING counts as a claim after a selection. Later it is an unconfirmed return, which does not
+        # count.
         self._selected = first is not None or (self._selected and track.state is TrackState.ACQUIRING)
         confirmed = track.state is TrackState.TRACKING or self._selected
         return Claim(track.box, confirmed and track.measured)
@@ -79,13 +86,14 @@ class Return:
     """Result of one disappearance.
 
     Attributes:
-        lost_before: No claim on the target in the last 5 frames that showed at least half of it, so the
-            return is not credited.
-        regained: In time after the return a claim with IoU of at least 0.5 with the visible part (0.3 if
-            that is smaller than 16 px), and not lost before.
-        regained_after_s: Time to that claim, NaN without one.
-        wrong: Between the disappearance and that time, at least 3 successive claims overlapped the target's
-            outline (hidden or not) by less than 0.1.
+        hidden_s: Time in which nothing of the target was visible.
+        lost_before: Whether the tracker did not claim the target in the last 5 frames that showed at least
+            half of it. Then the return is not credited.
+        regained: Whether the tracker, not lost before, claimed the target in time after its return, with an
+            IoU with the visible part of at least 0.5 (0.3 if this part is smaller than 16 px).
+        regained_after_s: Time from the return to that claim, NaN without one.
+        wrong: Whether at least 3 successive claims, from the disappearance to the end of the time allowed,
+            overlapped the target's outline (hidden or not) by less than 0.1.
     """
 
     hidden_s: float
@@ -99,9 +107,10 @@ class Return:
 class Verdict:
     """Result of one clip.
 
-    Claims are counted against presence (present: at least 0.3 of the target visible; absent: nothing visible;
-    other frames are not counted). Also the returns, and the mean overlap of the boxes with the visible part
-    over present frames after the first (no box: 0).
+    ``present``, ``absent``: numbers of frames in which at least 0.3 of the target, or nothing of it, is
+    visible; other frames are not counted. ``claimed_present``, ``claimed_absent``: numbers of these frames
+    that are claimed. ``ao``: mean overlap of the boxes with the visible part over the present frames after
+    the first; a frame without a box counts as 0. ``returns``: one result per disappearance.
     """
 
     present: int
@@ -114,7 +123,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Judgement:
-    """Results of all clips. Shares 0..1; NaN where nothing can be counted."""
+    """Results of all clips. Shares are 0..1, NaN if there is nothing to count."""
 
     verdicts: tuple[Verdict, ...]
 
@@ -150,7 +159,7 @@ class Judgement:
 
     @property
     def ao(self) -> float:
-        """Average overlap, mean over the clips."""
+        """Mean over the clips of the average overlap."""
         return float(np.mean([v.ao for v in self.verdicts])) if self.verdicts else math.nan
 
     def figures(self) -> dict[str, float]:
@@ -169,14 +178,14 @@ def score(
     claims: Sequence[Claim],
     regain_s: float,
 ) -> Verdict:
-    """Score the claims of one clip, one per frame.
+    """Score the claims of one clip, one claim per frame.
 
-    ``regain_s``: time within which a tracker has to claim a target that has returned. Raises ValueError when
-    the number of claims differs.
+    ``regain_s``: time after its return within which the target must be claimed. Raises ValueError if there is
+    not one claim per frame.
     """
     if len(claims) != len(truth):
         raise ValueError(f"{len(claims)} claims for {len(truth)} frames")
-    # The first frame is the selection itself.
+    # The first frame is the selection itself, so it is not scored.
     present = [i for i in range(1, len(truth)) if truth[i].share >= PRESENT_SHARE]
     absent = [i for i, t in enumerate(truth) if t.share == 0]
     overlaps = [_overlap(claims[i].box, truth[i].box) for i in present]
@@ -224,7 +233,7 @@ def _overlap(claimed: Box | None, true: Box | None) -> float:
 
 
 def _runs(flags: Sequence[bool]) -> list[int]:
-    """Length of the run of true flags that ends at each index."""
+    """Return for each index the length of the run of true flags that ends there."""
     runs = []
     count = 0
     for flag in flags:

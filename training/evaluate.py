@@ -27,7 +27,7 @@ KINDS: dict[str, tuple[Mixture, Hardness]] = {
     "shadows": (Mixture(1, 0, 0), Hardness(shadows=1.0)),
     "companions": (Mixture(1, 0, 0), Hardness(companions=1.0)),
 }
-"""Held-out clips by what they show; the first four as in all earlier figures."""
+"""Kinds of held-out clips. The first four stay unchanged, so that figures remain comparable."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print all figures."""
+    """Print the scores of every kind of clip and write them as --json. Returns the exit code 0."""
     folder = args.bundle or default_bundle().folder
     scores = _clips(folder, load_material(args.material, "validation"), args.clips)
     if args.json is not None:
@@ -59,5 +59,5 @@ def _clips(folder: Path, material: Material, count: int) -> dict[str, Any]:
         [kind, *(f"{s[name]:.3f}" for name in ("overlap", "balanced_accuracy", "ranked_first"))]
         for kind, s in scores.items()
     ]
-    print_table(["held-out clips", "mask overlap", "present/absent", "most like it"], rows)
+    print_table(["held-out clips", "mask overlap", "present/absent", "likest cell on it"], rows)
     return scores

@@ -30,8 +30,8 @@ class Hardness:
         parts: Real clips whose target is a part of an object.
         rivals: Of the clips with frames whose window misses the target, those where it shows another object.
         absent: Clips with frames whose window misses the target.
-        leaps: Real clips that go on elsewhere: at another time of the footage, with the target at another scale
-            and place in the window.
+        leaps: Real clips that continue elsewhere: at another time of the footage, with the target at another
+            scale and place in the window.
         scene_power: A scene with n tracks has weight n to the power of 1 minus this (1: all scenes equal).
     """
 

@@ -1,4 +1,4 @@
-"""Places images at any position and scale: premultiplied pyramids, affine maps, alpha blending."""
+"""Places images at any position and scale, by pyramids with premultiplied alpha, affine maps and blending."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
 Matrix = NDArray[np.float64]
-"""2x3 affine map of pixel indices (pixel centres at integers), as cv2.warpAffine's forward map."""
+"""2x3 affine map from pixel indices of the source to the result's, as in cv2.warpAffine."""
 Point = NDArray[np.float64]
 
 Pyramid = list[Bytes]
-"""An image and its halvings, [h,w] or [h,w,c]; cut-outs have premultiplied alpha in channel 3."""
+"""An image [h,w] or [h,w,c], halved several times; cut-outs have premultiplied alpha in channel 3."""
 
 MIN_LEVEL_SIDE = 6
 
 
 def pyramid(image: Bytes, levels: int = 4) -> Pyramid:
-    """The image and up to ``levels`` successive halvings by area averaging."""
+    """Return the image and up to ``levels`` successive halvings of it by area averaging."""
     out = [image]
     for _ in range(levels):
         height, width = out[-1].shape[:2]
@@ -33,15 +33,14 @@ def pyramid(image: Bytes, levels: int = 4) -> Pyramid:
 
 
 def sprite_pyramid(rgba: Bytes, margin: int = 2) -> Pyramid:
-    """Pyramid of a cut-out with straight alpha: feathered by about a pixel, premultiplied, with a transparent
-    margin.
+    """Return the pyramid of a cut-out with straight alpha, premultiplied, with a transparent margin.
 
-    Feathering is needed because many cut-outs have hard edges, unlike camera images.
+    Its edges are softened by about a pixel, because many cut-outs have hard edges, unlike camera images.
     """
     padded = cv2.copyMakeBorder(rgba, *(margin,) * 4, cv2.BORDER_REPLICATE)
     alpha = np.zeros(padded.shape[:2], np.float32)
     alpha[margin:-margin, margin:-margin] = rgba[..., 3]
-    # Blurred inwards only, so that no colour from outside the cut-out appears.
+    # Only pixels inside the cut-out become more transparent, so that no colour from outside appears.
     alpha = np.minimum(alpha, cv2.GaussianBlur(alpha, (3, 3), 0.7))
     out = np.empty(padded.shape, np.uint8)
     out[..., :3] = padded[..., :3] * (alpha / 255)[..., None]
@@ -52,9 +51,9 @@ def sprite_pyramid(rgba: Bytes, margin: int = 2) -> Pyramid:
 def similarity(
     scale: float, angle: float, source: Any, target: Any, mirrored: bool = False, aspect: float = 1.0
 ) -> Matrix:
-    """Map that takes the point ``source`` to ``target``, rotates by ``angle`` rad and scales.
+    """Return the map that moves the point ``source`` to ``target``, rotates by ``angle`` rad and scales.
 
-    It may also mirror, or stretch by ``aspect`` (x over y, area kept).
+    It also mirrors if ``mirrored``, and stretches x over y by ``aspect`` while the area stays.
     """
     cos, sin = math.cos(angle) * scale, math.sin(angle) * scale
     stretch = math.sqrt(aspect)
@@ -64,7 +63,7 @@ def similarity(
 
 
 def warp(picture: Pyramid, matrix: Matrix, side: int, border: int = cv2.BORDER_CONSTANT) -> Bytes:
-    """Sample a [side, side] view of the image bilinearly from the level just finer than needed."""
+    """Sample a view [side, side] of the image bilinearly, from the pyramid level just finer than needed."""
     scale = math.sqrt(abs(float(np.linalg.det(matrix[:, :2]))))
     level = int(np.clip(math.floor(math.log2(1 / max(scale, 1e-6)) + 0.3), 0, len(picture) - 1))
     image = picture[level]
@@ -88,12 +87,12 @@ def centre_of(image: Bytes) -> Point:
 
 
 def extent_of(image: Bytes) -> float:
-    """Square root of the image's area, px."""
+    """Return the square root of the image's area, px."""
     return math.sqrt(image.shape[0] * image.shape[1])
 
 
 def tinted(rng: np.random.Generator, picture: Pyramid) -> Pyramid:
-    """The cut-out, recoloured with probability one half."""
+    """Return the cut-out, recoloured with probability one half."""
     if rng.random() < 0.5:
         return picture
     gains = rng.uniform(0.4, 1.2, 3) if rng.random() < 0.6 else np.full(3, rng.uniform(0.3, 1.2))
@@ -102,7 +101,7 @@ def tinted(rng: np.random.Generator, picture: Pyramid) -> Pyramid:
     for image in picture:
         level = image.copy()
         coloured = image[..., order] * gains
-        # Premultiplied colour can't exceed its alpha.
+        # A premultiplied colour can't exceed its alpha.
         level[..., :3] = np.minimum(coloured, image[..., 3:])
         out.append(level)
     return out

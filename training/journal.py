@@ -1,4 +1,4 @@
-"""A training run's log: one JSON line per report, and a plot of loss and validation overlap."""
+"""Log of a training run: one JSON line per report, and a plot of loss and validation overlap."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Journal:
             file.write(json.dumps({"kind": kind, **values}) + "\n")
 
     def read(self, kind: str) -> list[dict[str, Any]]:
-        """All reports of this kind, oldest first."""
+        """Return all reports of this kind, oldest first."""
         if not self._path.exists():
             return []
         lines = (json.loads(line) for line in self._path.read_text().splitlines())
         return [line for line in lines if line["kind"] == kind]
 
     def plot(self) -> None:
-        """Plot loss, overlap and presence over the steps."""
+        """Write the plot of losses and of validation scores over the steps."""
         import matplotlib
 
         matplotlib.use("Agg")
@@ -41,7 +41,7 @@ class Journal:
         curves = {
             "overlap": "mask overlap",
             "balanced_accuracy": "present/absent, balanced",
-            "ranked_first": "most like the target: on it",
+            "ranked_first": "likest cell lies on the target",
         }
         for name, label in curves.items():
             bottom.plot([r["step"] for r in validation], [r[name] for r in validation], "o-", label=label)

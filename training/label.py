@@ -1,12 +1,12 @@
-"""Label footage that has no labels: what moves is proposed, followed both ways by two trackers, and outlined.
+"""Label footage without labels: propose moving objects, follow each by two trackers, outline them.
 
-OUT/NAME gets video.mp4, masks.npz, boxes.csv and meta.json, which `data` packs as sequences_train. Videos
-are files, or rows of a list (CSV: repository, commit, path, terms) that are read from clones. The first
-segment of every video comes first, then the second of every video. What is done stays done: the same command
-goes on.
+OUT/NAME gets video.mp4, masks.npz, boxes.csv and meta.json, which `data` packs as sequences_train. Videos are
+files, or rows of a list (CSV: repository, commit, path, terms) that are read from clones. The first segments
+of all videos are labelled first, then the second ones. Finished segments are kept: the same command
+continues.
 
-`--pack LABELS` writes the labels of OUT into one small file, without pixels; `--restore LABELS` makes the
-clips of them again from clones, and labelling goes on from there.
+`--pack LABELS` writes the labels of OUT into one small file, without pixels. `--restore LABELS` makes the
+clips of such a file again from clones; labelling can continue from there.
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ from training.labelling.segmenter import MobileSam, Segmenter
 from training.labelling.sources import Video, read_videos
 from training.labelling.tracks import clips_of, find_tracks
 
-SEGMENTS = 3  # of a video, by default: more show the same scene again
-FAST = 0.1  # sizes a frame, the objects' median: above, every frame of the file is followed
-MAX_CLIPS = 10  # of a segment: clips of one video are numbered, so that they belong to one scene
+SEGMENTS = 3  # default number per video: more segments show the same scene again
+# If the median speed of the objects is larger, in sizes per frame, every frame of the file is followed.
+FAST = 0.1
+MAX_CLIPS = 10  # largest number of clips of a segment, and step between the segments' clip numbers
 
 
 @dataclass(frozen=True)
 class Tools:
-    """The networks that label."""
+    """The networks that label: a segmenter and two trackers."""
 
     segmenter: Segmenter
     followers: tuple[Follower, Follower]
@@ -51,7 +52,7 @@ class Tools:
 
 @dataclass(frozen=True)
 class Task:
-    """The n-th segment of a video, from 0."""
+    """One segment of a video; ``segment`` counts from 0."""
 
     video: Video
     segment: int
@@ -62,7 +63,7 @@ class Task:
 
 
 def open_tasks(videos: Iterable[Video], out: Path, count: int) -> list[Task]:
-    """What is not done yet of ``count`` segments of each video, first segments first."""
+    """Return the unfinished segments among the first ``count`` of each video, first segments first."""
     videos = list(videos)
     tasks = [Task(video, segment) for segment in range(count) for video in videos]
     return [task for task in tasks if not (out / DONE / task.mark).exists()]
@@ -76,10 +77,10 @@ def label(
     grid: bool = False,
     progress: Callable[[int], object] = lambda count: None,
 ) -> list[str]:
-    """Write the clips of the tasks; ``progress`` gets the number of tasks that are dealt with. ``grid``: with
-    clicks on a grid.
+    """Write the clips of the tasks; return one line for each failure.
 
-    Returns a line for each failure, which stops no other task.
+    A failure does not stop other tasks. ``grid``: also propose objects by clicks on a grid. ``progress`` is
+    called with the number of tasks just finished.
     """
     failures = []
     for task in tasks:
@@ -101,7 +102,7 @@ def _try(task: Task, out: Path, tools: Tools, clones: Path | None, grid: bool) -
 
 
 def _label(task: Task, out: Path, tools: Tools, clones: Path | None, grid: bool) -> dict[str, Any]:
-    """Write the clips of a segment; numbers of tracks and frames, fates of the proposals, CPU time."""
+    """Write the clips of a segment; return numbers of tracks and frames, the proposals' fates, CPU time."""
     started, fates, tracks, labels = time.process_time(), Counter[str](), 0, 0
     with task.video.opened(clones) as path:
         film, proposals = _proposed(path, task.segment, tools.segmenter, grid)
@@ -123,8 +124,11 @@ def _label(task: Task, out: Path, tools: Tools, clones: Path | None, grid: bool)
 
 
 def _proposed(path: Path, number: int, segmenter: Segmenter, grid: bool) -> tuple[Segment, list[Proposal]]:
-    """A segment of a video, with all of the file's frames if its objects move fast, and these objects; none
-    if the video has no such segment."""
+    """Return segment ``number`` of a video and the objects proposed in its first frame.
+
+    If the objects move fast, the segment contains every frame of the file. There are no objects if the video
+    has no such segment.
+    """
     film = read_frames(path)
     found = list(segments(film.frames, number + 1)) if len(film.frames) > MIN_LENGTH else []
     if number >= len(found):
@@ -137,7 +141,7 @@ def _proposed(path: Path, number: int, segmenter: Segmenter, grid: bool) -> tupl
     return segment, proposals
 
 
-_tools: Tools  # of a process of the pool
+_tools: Tools  # the networks of this process, opened by `_start`
 
 
 def _start(models: Path, peers: Path) -> None:
@@ -156,7 +160,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     videos = parser.add_argument(
         "videos", nargs="+", default=[], metavar="SOURCES.csv|VIDEO", help="lists of videos, and videos"
     )
-    videos.required = False  # argparse takes "*" for empty as soon as an option follows OUT
+    videos.required = False  # otherwise argparse takes no videos as soon as an option follows OUT
     parser.add_argument(
         "--models", type=Path, metavar="DIST", help="folder of MobileSAM's encoder.onnx and sam.onnx"
     )
@@ -167,7 +171,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--clones", type=Path, metavar="FOLDER", help="folder of the clones OWNER+NAME, bare or not"
     )
     parser.add_argument(
-        "--segments", type=int, default=SEGMENTS, metavar="N", help="of each video; default %(default)s"
+        "--segments",
+        type=int,
+        default=SEGMENTS,
+        metavar="N",
+        help="segments of each video; default %(default)s",
     )
     parser.add_argument(
         "--grid",
@@ -220,7 +228,7 @@ def _results(tasks: list[Task], args: argparse.Namespace, progress: Callable[[in
 
 
 def _counted(out: Path) -> tuple[int, int]:
-    """Numbers of clips and tracks."""
+    """Return the numbers of clips and of tracks in ``out``."""
     targets = [json.loads(path.read_text())["targets"] for path in out.glob("*/meta.json")]
     return len(targets), sum(targets)
 

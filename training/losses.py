@@ -1,4 +1,4 @@
-"""Losses of one frame: masks (focal, dice, extents), predicted IoU, presence."""
+"""Losses of one frame: masks (focal, dice, extents), predicted IoU and presence."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from torch import Tensor
 FOCAL_WEIGHT, DICE_WEIGHT, EXTENT_WEIGHT = 6.0, 1.0, 1.0
 OBJECT_WEIGHT = 4.0  # added to the weight of object pixels, because most of a window is background
 IOU_WEIGHT, PRESENCE_WEIGHT = 0.5, 0.5
-ABSENT_WEIGHT = 2.0  # weight of frames without the target, which are rarer
-OTHERS_WEIGHT = 0.05  # weight of the candidates that are not the best, so that all of them get gradients
+ABSENT_WEIGHT = 2.0  # weight of frames without the target, which are rare
+OTHERS_WEIGHT = 0.05  # weight of the candidates other than the best, so that all get gradients
 
 
 class FrameLoss(NamedTuple):
-    """Sums over the batch's clips divided by their number. ``iou_of``: [B,4] true overlaps, detached."""
+    """Losses of one frame: sums over the batch's clips divided by the number of clips.
+
+    ``iou_of``: [B,4], true overlaps of the candidates' masks, without gradient.
+    """
 
     mask: Tensor
     iou: Tensor
@@ -37,17 +40,17 @@ def frame_loss(
     present: Tensor,
     several: Tensor,
 ) -> FrameLoss:
-    """Losses of one frame. Frames without the target contribute to the presence loss only.
+    """Return the losses of one frame. Frames without the target contribute only to the presence loss.
 
     Args:
         masks: [B,4,h,w] logits.
         ious: [B,4] logits.
         presence: [B] logits.
         target: [B,h,w], covered share 0..1.
-        valid: [B,h,w] bool.
+        valid: [B,h,w] bool; other pixels are ignored.
         present: [B], 0 or 1.
-        several: [B] bool: the three alternatives compete (best of three, as in SAM); else only candidate 0 is
-            trained.
+        several: [B] bool. True: candidates 1 to 3 compete, and the best is trained (as in SAM). False: only
+            candidate 0 is trained.
     """
     each = mask_losses(masks, target, valid)
     best = each[:, 1:].min(1).values + OTHERS_WEIGHT * each[:, 1:].mean(1)
@@ -66,10 +69,11 @@ def frame_loss(
 
 
 def mask_losses(logits: Tensor, target: Tensor, valid: Tensor) -> Tensor:
-    """Mask losses [B,K] of logits [B,K,h,w] against [B,h,w].
+    """Return the mask losses [B,K] of logits [B,K,h,w] against coverages ``target`` [B,h,w].
 
-    Focal (Lin et al., 2017; exponent 1 and for soft targets, so that the zero crossing may lie inside an edge
-    pixel), dice (Milletari et al., 2016), and dice of the row and column maxima, whose extents are the box.
+    They are the weighted sum of the focal loss (Lin et al., 2017), the dice loss (Milletari et al., 2016),
+    and the dice loss of the row and column maxima, whose extents are the box. The focal loss has exponent 1
+    and soft targets, so that the zero crossing may lie inside an edge pixel.
     """
     soft, known = target.unsqueeze(1), valid.unsqueeze(1).to(logits.dtype)
     probability = torch.sigmoid(logits)
@@ -82,12 +86,12 @@ def mask_losses(logits: Tensor, target: Tensor, valid: Tensor) -> Tensor:
 
 
 def dice(a: Tensor, b: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """1 - soft dice coefficient over ``axes``; 0 if both are empty."""
+    """Return 1 minus the soft dice coefficient over ``axes``; 0 if both are empty."""
     return 1 - (2 * (a * b).sum(axes) + 1) / ((a * a).sum(axes) + (b * b).sum(axes) + 1)
 
 
 def true_ious(logits: Tensor, target: Tensor, valid: Tensor) -> Tensor:
-    """Overlap of the binary masks, [B,K]; the union is at least 1 px, which avoids division by zero."""
+    """Return the IoU of the binary masks, [B,K]; an empty union counts as 1 px."""
     drawn, wanted = (logits > 0) & valid.unsqueeze(1), ((target > 0.5) & valid).unsqueeze(1)
     overlap = (drawn & wanted).sum((2, 3)).to(logits.dtype)
     return overlap / (drawn | wanted).sum((2, 3)).clamp(min=1)

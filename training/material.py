@@ -1,8 +1,8 @@
 """Pack the folders of cut-outs, photographs and footage into one file, the training dataset.
 
-`pack_material` collects the sources in a ZIP archive with an index that states every item's group, split and
-licence; `load_material` decodes one split of it. Items of one group (crops of one photograph, renderings of
-one mesh, windows of one scene) are always in the same split.
+`pack_material` writes a ZIP archive with an index that contains every item's group, split and licence.
+`load_material` decodes one split. Items of one group (crops of one photograph, renderings of one mesh,
+windows of one scene) are always in the same split.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ DAVIS_TRAINED_ON = (
 )
 VALIDATION_SCENES = ("sbi_CAVIAR2", "sbi_HumanBody2", "ucsd_boats", "ucsd_cyclists", "ucsd_jump")
 CUT_OUT_APART = ("CATS drone view vehicles", "Aerial cars (jekhor)")
-"""Data sets of photographs whose objects are packed as cut-outs too, and would count twice."""
-VALIDATION_SHARE = 10  # one group in ten
+"""Data sets of photographs whose objects are also packed as cut-outs and would otherwise count twice."""
+VALIDATION_SHARE = 10  # one group in ten is for validation
 OPEN_TERMS = re.compile(r"CC0|CC-BY|CC BY|MIT|BSD|GPL|public domain", re.IGNORECASE)
 RESEARCH_TERMS = re.compile(r"research|no licence|Flickr|non-commercial|-NC|citation", re.IGNORECASE)
 
-SPRITE_SIDE = 152  # px, longest side of a cut-out
-FOOTAGE_WIDTH = 480  # px, most; the network sees 192
-MIN_OBJECT = 150  # px of an object in a photograph
+SPRITE_SIDE = 152  # longest side of a cut-out, px
+FOOTAGE_WIDTH = 480  # largest width of a frame, px; the network's input has 192
+MIN_OBJECT = 150  # smallest area of an object in a photograph, px
 IGNORED = 255  # label of pixels that count neither as object nor as background
 
 
 @dataclass(frozen=True)
 class Sprite:
-    """A cut-out: ``rgba`` uint8 [h,w,4], RGB order, straight alpha, tightly cropped."""
+    """A cut-out: ``rgba`` uint8 [h,w,4], in RGB order with straight alpha, tightly cropped."""
 
     rgba: Bytes
     name: str
@@ -63,7 +63,7 @@ class Sprite:
 
 @dataclass(frozen=True)
 class Backdrop:
-    """A photograph used as background of cut-outs: ``rgb`` uint8 [h,w,3]."""
+    """A photograph that is a background for cut-outs: ``rgb`` uint8 [h,w,3]."""
 
     rgb: Bytes
     name: str
@@ -72,7 +72,8 @@ class Backdrop:
 
 @dataclass(frozen=True)
 class Photograph:
-    """``rgb`` uint8 [h,w,3] and ``labels`` uint8 [h,w]: 0 background, 1..n objects, 255 ignored."""
+    """A photograph: ``rgb`` uint8 [h,w,3]; ``labels`` uint8 [h,w], 0 background, 1..n objects, 255
+    ignored."""
 
     rgb: Bytes
     labels: Bytes
@@ -81,8 +82,7 @@ class Photograph:
 
 @dataclass(frozen=True)
 class Footage:
-    """A clip: ``frames`` uint8 [h,w,3] RGB each, and ``tracks`` of masks uint8 [h,w] (0 or 255) per
-    target."""
+    """A clip: ``frames`` uint8 [h,w,3] RGB; ``tracks``, for each target its masks uint8 [h,w], 0 or 255."""
 
     frames: list[Bytes]
     tracks: list[list[Bytes]]
@@ -92,7 +92,7 @@ class Footage:
 
 @dataclass
 class Material:
-    """One split of the dataset."""
+    """One split of the dataset, decoded."""
 
     sprites: list[Sprite] = field(default_factory=list)
     backdrops: list[Backdrop] = field(default_factory=list)
@@ -108,29 +108,28 @@ class Material:
 
 
 def split_of(group: str) -> str:
-    """ "validation" for one group in ten, "train" for the others; depends on the name only."""
+    """Return "validation" for one group in ten, else "train"; it depends only on the group's name."""
     digest = int.from_bytes(hashlib.sha256(group.encode()).digest()[:4], "big")
     return "validation" if digest % VALIDATION_SHARE == 0 else "train"
 
 
 def is_open(terms: str) -> bool:
-    """True if documented terms permit more than research. Unknown terms count as research only."""
+    """Return whether documented terms permit more than research. Unknown terms count as research only."""
     return bool(OPEN_TERMS.search(terms)) and not RESEARCH_TERMS.search(terms)
 
 
 def scene_of(clip: str) -> str:
-    """Scene of a clip; clips of one scene are numbered: ``cdnet_highway_10`` belongs to ``cdnet_highway``."""
+    """Return the scene of a clip, its name without the number: ``cdnet_highway`` for ``cdnet_highway_10``."""
     return re.sub(r"_\d+$", "", clip)
 
 
 def pack_material(source: Path, out: Path, progress: Callable[[], object] = lambda: None) -> dict[str, int]:
-    """Pack the folders under ``source`` into the archive ``out``; returns the number of items by type and
-    split.
+    """Pack the folders under ``source`` into the archive ``out``.
 
-    The folders are ``synthetic``, ``real_masks``, ``sequences``, ``sequences_train`` and optionally
-    ``aerial`` and ``more``. Sequences reserved for validation by whole runs, and sequences with boxes only,
-    are left out.
-    Raises InputError when a folder is missing, or a tar or member that an index names.
+    Returns the number of items by type and split. The folders are ``synthetic``, ``real_masks``,
+    ``sequences``, ``sequences_train`` and optionally ``aerial`` and ``more``. Sequences without masks are
+    left out; of ``sequences`` only `DAVIS_TRAINED_ON` are packed, because the others are for evaluation.
+    Raises InputError if a folder is missing, or a tar or member that an index names.
     """
     for name in REQUIRED_FOLDERS:
         if not (source / name).is_dir():
@@ -160,7 +159,7 @@ def _items(source: Path) -> Iterator[tuple[dict[str, str], dict[str, bytes]]]:
     for name in DAVIS_TRAINED_ON:
         yield _clip(source / "sequences" / name, "davis", "CC BY 4.0 (DAVIS)")
     yield from _clips(source / "sequences_train", "footage")
-    # All for training: held-out items would change the clips of earlier figures.
+    # All of these are for training: a new held-out item would change the validation clips and their scores.
     for folder, items in (("aerial", _aerial_items), ("more", _more_items)):
         if (source / folder).is_dir():
             for item, files in items(source / folder):
@@ -181,14 +180,14 @@ def _aerial_items(folder: Path) -> Iterator[tuple[dict[str, str], dict[str, byte
 
 
 class _Tars:
-    """Members of the tars of one folder; each tar is read once."""
+    """Reads members of the tar files in one folder; each tar file is read once."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._tars: dict[str, dict[str, bytes]] = {}
 
     def member(self, tar: str, name: str) -> bytes:
-        """Read a member. Raises InputError when the tar or the member does not exist."""
+        """Return the content of a member. Raises InputError if the tar file or the member does not exist."""
         path = self._folder / tar
         if tar not in self._tars:
             if not path.is_file():
@@ -209,7 +208,7 @@ def _cutouts(index: Path) -> Iterator[tuple[dict[str, str], dict[str, bytes]]]:
     tars = _Tars(index.parent)
     for row in csv.DictReader(index.open()):
         stem = Path(row["file"]).stem
-        # Renderings of one mesh, and views of one animal, differ by a trailing number or a colour.
+        # Renderings of one mesh, and views of one animal, have names that differ in a final number or colour.
         group = re.sub(r"[-_]?\d+$", "", stem)
         if row["kind"] == "render_aerial":
             group = re.sub(r"_(blue|red|white|black|green)$", "", group)
@@ -240,7 +239,7 @@ def _photographs(folder: Path) -> Iterator[tuple[dict[str, str], dict[str, bytes
 
 
 def _clips(folder: Path, kind: str) -> Iterator[tuple[dict[str, str], dict[str, bytes]]]:
-    """The clips of a folder that have masks."""
+    """Yield the clips of a folder that have masks."""
     for clip in sorted(folder.iterdir()):
         if (clip / "masks.npz").exists():
             yield _clip(clip, kind, json.loads((clip / "meta.json").read_text())["terms"])
@@ -271,16 +270,15 @@ def _item(type_: str, name: str, kind: str, group: str, terms: str) -> dict[str,
 
 
 def require_archive(path: Path) -> None:
-    """Raise InputError when the dataset archive does not exist."""
+    """Raise InputError if the dataset archive does not exist."""
     if not path.is_file():
         raise InputError(f"there is no dataset {path}; make it with python -m training data")
 
 
 def load_material(path: Path, split: str = "train", open_only: bool = False) -> Material:
-    """Decode one split ("train" or "validation"). ``open_only`` leaves out items licensed for research only.
+    """Decode one split, "train" or "validation". ``open_only`` leaves out items licensed for research only.
 
-    Raises InputError when there is no archive, when it is damaged or of another kind, and when it has no
-    items of the split.
+    Raises InputError if the archive is missing or damaged, or has no cut-outs or no backgrounds of the split.
     """
     require_archive(path)
     material = Material()
@@ -330,7 +328,7 @@ def _picture(content: bytes, flag: int = cv2.IMREAD_UNCHANGED) -> Bytes:
 
 
 def objects_of(photograph: Photograph) -> Iterable[Sprite]:
-    """The complete objects of a photograph, i.e. those not cut by its border."""
+    """Yield as cut-outs the complete objects of a photograph, which do not touch its border."""
     height, width = photograph.labels.shape
     for label in range(1, int(photograph.labels[photograph.labels != IGNORED].max(initial=0)) + 1):
         mask = photograph.labels == label
@@ -348,7 +346,7 @@ def objects_of(photograph: Photograph) -> Iterable[Sprite]:
 
 
 def mask_bounds(mask: NDArray[Any]) -> tuple[int, int, int, int]:
-    """Half-open bounds left, top, right, bottom of a non-empty mask."""
+    """Return left, top, right, bottom of a non-empty mask, right and bottom exclusive."""
     rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
     return int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1
 
@@ -384,7 +382,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from tqdm import tqdm
 
-    with tqdm(desc="packing", unit="item", delay=0.1) as bar:  # errors are reported in one line
+    with tqdm(desc="packing", unit="item", delay=0.1) as bar:  # an early error shows no bar
         counts = pack_material(args.source, args.out, bar.update)
     for kind, count in sorted(counts.items()):
         print(f"{kind:24}{count:6}")

@@ -1,9 +1,9 @@
-"""Faults in what a clip's network remembers, so that it learns to come back from them.
+"""Stores wrong masks in the memory of some clips, so that the network learns to recover from them.
 
-In a clip of a few frames the network's own masks are nearly right, whereas in tracking they go wrong and stay
-wrong for a while: the whole instead of the part, a neighbour taken in, a piece lost. Some clips therefore
-store, for a few frames in a row, another candidate or a mask that was grown or shrunk; what the frames after
-it should show does not change.
+In a clip of a few frames the network's own masks are nearly right. In long tracking they may become wrong and
+stay wrong for a while: the whole object instead of a part, a neighbour included, a piece missing. Therefore
+some clips store another candidate, or an enlarged or reduced mask, in a few successive frames. The masks that
+later frames should show do not change.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-LONGEST = 4  # frames in a row
-REACH = (3, 5, 7)  # cells of the masks, sides of the square by which one grows or shrinks
+LONGEST = 4  # largest number of successive frames with a fault
+REACH = (3, 5, 7)  # side of the square that enlarges or reduces a mask, mask pixels
 
 
 class Kind(Enum):
-    """What is stored in place of the chosen candidate."""
+    """What is stored instead of the chosen candidate."""
 
     ANOTHER = "another candidate, with its pointer"
     GROWN = "the mask and what lies around it"
@@ -35,10 +35,13 @@ class _Fault(NamedTuple):
 
 
 class MemoryFaults:
-    """The faults of a batch of clips, drawn once."""
+    """Draws and applies the faults of one batch of clips."""
 
     def __init__(self, clips: int, frames: int, share: float, rng: np.random.Generator | None) -> None:
-        """``share`` (0..1) of the clips has a fault, never in the prompted frame; none without ``rng``."""
+        """Draw the faults: a share ``share`` (0..1) of the clips has one, never in the prompted frame.
+
+        Without ``rng`` there are no faults.
+        """
         self._of: dict[int, _Fault] = {}
         if rng is None or share == 0 or frames < 3:
             return
@@ -52,18 +55,15 @@ class MemoryFaults:
     def stored(
         self, frame: int, logits: Tensor, candidates: Tensor, choice: Tensor, mask: Tensor, pointer: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """What is remembered of a frame.
+        """Return the mask logits [B,1,h,w] and pointers [B,C] to store in memory for one frame.
 
         Args:
-            frame: its index in the clip.
-            logits: [B,4,h,w], all candidates.
-            candidates: [B,4,C], their pointers.
-            choice: [B], the chosen candidate.
-            mask: [B,1,h,w] logits, the chosen one's.
-            pointer: [B,C], the chosen one's.
-
-        Returns:
-            Mask logits [B,1,h,w] and pointers [B,C].
+            frame: Its index in the clip.
+            logits: [B,4,h,w], of all candidates.
+            candidates: [B,4,C], pointers of all candidates.
+            choice: [B], index of the chosen candidate.
+            mask: [B,1,h,w], logits of the chosen candidate.
+            pointer: [B,C], pointer of the chosen candidate.
         """
         now = {clip: fault for clip, fault in self._of.items() if frame in fault.frames}
         if not now:

@@ -1,4 +1,4 @@
-"""Shares of the kinds of training clips."""
+"""Shares of the kinds of training clips: composites, footage and photographs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from efftam_ros.core.errors import InputError
 
 @dataclass(frozen=True)
 class Mixture:
-    """Shares of the kinds of clips, in any unit."""
+    """Shares of the kinds of clips, in any unit: only their ratios matter."""
 
     composite: float = 0.45
     footage: float = 0.32
@@ -18,7 +18,7 @@ class Mixture:
 
 
 def parse_mixture(text: str) -> Mixture:
-    """Parse ``composites,footage,photographs``. Raises InputError that names the text."""
+    """Parse "composites,footage,photographs", three numbers. Raises InputError that names the text."""
     try:
         mixture = Mixture(*map(float, text.split(",", 2)))
         shares = astuple(mixture)

@@ -1,5 +1,7 @@
-"""Parts of an object as targets: an end, one side of a line, a box or an ellipse, relative to the object's
-box."""
+"""Parts of an object as targets: an end, one side of a line, a box or an ellipse.
+
+Their positions are relative to the object's box.
+"""
 
 from __future__ import annotations
 
@@ -20,21 +22,27 @@ Box = tuple[int, int, int, int]
 END, SIDE, PATCH = range(3)
 KIND_SHARES = (0.35, 0.2, 0.45)
 END_SHARES, SIDE_SHARES, PATCH_SHARES = (0.08, 0.3), (0.35, 0.6), (0.15, 0.6)
-"""Least and most share of the object's area: a head is about a tenth of a standing person."""
-UPPER_END_SHARE = 0.65  # heads are at the upper end
-MIN_PART, MAX_PART = 0.06, 0.65  # share of the object's area in any frame
-MIN_AREA = 60  # px at the source's resolution
-MIN_UNITY = 0.85  # least share of the cut area that is one connected piece
-MIN_DEPTH = 0.2  # least radius of its largest inner circle, per square root of its area (a square: 0.5)
-MIN_FILL = 0.35  # least share of its own box
-BAND = 0.045  # half width of the band along the cut that is ignored, per square root of the part's area
-MAX_ASPECT_CHANGE = 1.2  # of the object's box in a clip; with more, the box no longer says where the part is
+"""Smallest and largest share of the object's area, by kind. A head is about a tenth of a standing person."""
+UPPER_END_SHARE = 0.65  # probability of the upper end, where heads are
+MIN_PART, MAX_PART = 0.06, 0.65  # limits of a part's share of the object's area, in every frame
+MIN_AREA = 60  # smallest area of a part, px at the source's resolution
+MIN_UNITY = 0.85  # smallest share of the cut area that is one connected piece
+# Smallest radius of the part's largest inner circle, divided by the square root of the part's area. A square
+# has 0.5.
+MIN_DEPTH = 0.2
+MIN_FILL = 0.35  # smallest share of the part's own box that the part fills
+BAND = 0.045  # half width of the ignored band along the cut, divided by sqrt(part's area)
+# Largest change of the box's aspect ratio in a clip. With more, one position in the box is not always the
+# same part.
+MAX_ASPECT_CHANGE = 1.2
 TRIES = 6
 
 
 class Piece(NamedTuple):
-    """A part in one image: ``mask`` uint8 [h,w], ``ignored`` uint8 [h,w] (255 in the band along the cut),
-    ``box`` of the part."""
+    """A part in one image.
+
+    ``mask``: uint8 [h,w]. ``ignored``: uint8 [h,w], 255 in the band along the cut. ``box``: of the part.
+    """
 
     mask: Bytes
     ignored: Bytes
@@ -43,10 +51,11 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Part:
-    """The points u of the object's box, 0..1 along both sides, whose distance is at most ``reach``.
+    """A part of an object: the points of the object's box whose distance is at most ``reach``.
 
-    The distance is axes.(u - centre) for an end or a side, and the largest (``is_box``) or the Euclidean
-    norm of (u - centre) / axes for a patch.
+    A point u has coordinates 0..1 along both sides of the box. For an end or a side its distance is the
+    scalar product of ``axes`` and u - centre. For a patch it is the largest element (``is_box``) or the
+    Euclidean norm of (u - centre) / axes.
     """
 
     kind: int
@@ -56,7 +65,7 @@ class Part:
     is_box: bool = False
 
     def distance(self, width: int, height: int) -> NDArray[np.float64]:
-        """Distance of every pixel of an object's box [height,width]."""
+        """Return for every pixel of an object's box its distance as `Part` defines it: [height,width]."""
         x = ((np.arange(width) + 0.5) / width - self.centre[0])[None]
         y = ((np.arange(height) + 0.5) / height - self.centre[1])[:, None]
         if self.kind != PATCH:
@@ -65,8 +74,10 @@ class Part:
         return np.asarray(np.maximum(across, down) if self.is_box else np.hypot(across, down))
 
     def of(self, mask: Bytes, box: Box) -> Piece | None:
-        """The part of the object with this mask uint8 [h,w] and box; None if it is tiny, thin or in
-        fragments."""
+        """Cut the part out of an object with this mask, uint8 [h,w], and box.
+
+        Returns None if the part is tiny, thin or in fragments.
+        """
         left, top, right, bottom = box
         whole = mask[top:bottom, left:right]
         covered = self.distance(right - left, bottom - top) <= self.reach
@@ -88,7 +99,7 @@ class Part:
         along_cut = (cv2.dilate(inside, brush) > 0) & (cv2.erode(inside, brush) == 0)
         unknown = ((whole > 0) & along_cut) | (solid & (piece == 0))
         shown, ignored = np.zeros_like(mask), np.zeros_like(mask)
-        # The mask's soft edge is one pixel wide.
+        # The mask has a soft edge that is one pixel wide; it belongs to the part.
         soft = covered & (cv2.dilate(piece, np.ones((3, 3), np.uint8)) > 0)
         shown[top:bottom, left:right] = np.where(soft & ((piece > 0) | (whole <= 127)), whole, 0)
         ignored[top:bottom, left:right] = np.where(unknown, 255, 0)
@@ -96,7 +107,7 @@ class Part:
 
 
 def draw_part(rng: np.random.Generator, mask: Bytes, box: Box) -> tuple[Part, Piece] | None:
-    """Draw a part of the object with this mask uint8 [h,w] and box; None if none is found that is fit."""
+    """Draw a part of the object with this mask, uint8 [h,w], and box; None if no suitable part is found."""
     for part in _draws(rng, mask, box):
         piece = part.of(mask, box)
         if piece is not None:
@@ -105,8 +116,10 @@ def draw_part(rng: np.random.Generator, mask: Bytes, box: Box) -> tuple[Part, Pi
 
 
 def keeps_aspect(boxes: list[Box]) -> bool:
-    """Whether the boxes' aspect ratios are so similar that a place relative to the box is one of the
-    object."""
+    """Return whether the boxes' aspect ratios are similar.
+
+    Then one position relative to the box is always the same part of the object.
+    """
     aspects = [(right - left) / (bottom - top) for left, top, right, bottom in boxes]
     return max(aspects) <= MAX_ASPECT_CHANGE * min(aspects)
 
@@ -131,7 +144,7 @@ def _draws(rng: np.random.Generator, mask: Bytes, box: Box) -> Iterator[Part]:
             cos, sin = math.cos(turn), math.sin(turn)
             x, y = direction
             across = np.array([cos * x - sin * y, sin * x + cos * y])
-            # Small distances are at the end that the direction points to.
+            # The distance is smallest at the end to which ``direction`` points.
             part = Part(kind, np.full(2, 0.5), -across * [width, height])
             share = rng.uniform(*(END_SHARES if kind == END else SIDE_SHARES))
         reach = float(np.quantile(part.distance(width, height)[solid], share))
@@ -139,7 +152,7 @@ def _draws(rng: np.random.Generator, mask: Bytes, box: Box) -> Iterator[Part]:
 
 
 def _major_axis(rows: NDArray[np.int_], columns: NDArray[np.int_]) -> NDArray[np.float64]:
-    """Direction (x, y) in which pixels spread most, of length 1."""
+    """Return the direction (x, y) in which the pixels spread most, a unit vector."""
     return np.asarray(np.linalg.eigh(np.cov(np.stack([columns, rows])))[1][:, -1])
 
 

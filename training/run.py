@@ -1,4 +1,4 @@
-"""Train, or resume, and write checkpoints, log and plot."""
+"""Train a network, or resume its training; write checkpoints, log and plot."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ WARM_START_CLIPS = 150
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--material", type=Path, default=MATERIAL, help="from the command data; default %(default)s"
+        "--material",
+        type=Path,
+        default=MATERIAL,
+        help="dataset that the command data made; default %(default)s",
     )
     parser.add_argument("--out", type=Path, default=RUN, help="the run's folder; default %(default)s")
     length = parser.add_mutually_exclusive_group()
@@ -49,7 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="shares of composites, footage and photographs; held-out clips keep the default %(default)s",
     )
     parser.add_argument("--rate", type=float, default=6e-4, help="highest learning rate; default %(default)s")
-    parser.add_argument("--trunk-rate", type=float, default=1.5e-4, help="of the trunk; default %(default)s")
+    parser.add_argument(
+        "--trunk-rate", type=float, default=1.5e-4, help="that of the trunk; default %(default)s"
+    )
     parser.add_argument("--seed", type=int, default=0, help="default %(default)s")
     parser.add_argument(
         "--validate-every", type=int, default=500, metavar="STEPS", help="default %(default)s"
@@ -78,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=0.0,
         metavar="SHARE",
-        help="share of the clips that remember something wrong for a few frames, 0 to 1; default %(default)s",
+        help="share of clips that store wrong masks for a few frames, 0 to 1; default %(default)s",
     )
     parser.add_argument(
         "--open-data-only", action="store_true", help="leave out data licensed for research use only"
@@ -86,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers", type=int, default=1, help="processes that compose clips; default %(default)s"
     )
-    parser.add_argument("--threads", type=int, default=0, help="of PyTorch; default: its own choice")
+    parser.add_argument("--threads", type=int, default=0, help="threads of PyTorch; default: PyTorch chooses")
     parser.add_argument("--device", default="cpu", help="cpu or cuda; default %(default)s")
 
 
@@ -105,8 +110,9 @@ def run(args: argparse.Namespace) -> int:
 
 @contextmanager
 def _step_bar(total: int | None) -> Iterator[Callable[[int, str], None]]:
-    """A progress bar, as a function that takes the number of steps done and the latest figures."""
-    # Created at the first step, so that an error before it is reported on a single line.
+    """Show a progress bar; yield a function that takes the number of finished steps and the latest scores."""
+    # ``delay`` shows the bar only after the first step, so that an earlier error is reported on a single
+    # line.
     with tqdm(total=total, unit="step", dynamic_ncols=True, mininterval=2, delay=0.1) as bar:
 
         def progress(step: int, summary: str) -> None:
@@ -117,7 +123,7 @@ def _step_bar(total: int | None) -> Iterator[Callable[[int, str], None]]:
 
 
 def _start(network: CompactTAM, args: argparse.Namespace) -> None:
-    """Load the initial weights as requested by the options, and print where they come from."""
+    """Load the initial weights that the options request, and print their origin."""
     if args.open_data_only:
         for start in filter(None, (args.continue_from, args.heads_from)):
             require_open(start)
@@ -141,11 +147,13 @@ def _start(network: CompactTAM, args: argparse.Namespace) -> None:
 
 
 def _all_weights(path: Path, name: str) -> dict[str, Tensor]:
-    """Weights of a bundle's folder or of a run's weights.pt. Raises InputError when they belong to another
-    network."""
+    """Return the weights of a bundle's folder or of a run's weights.pt.
+
+    Raises InputError if they belong to another network.
+    """
     if path.is_file():
         return load_checkpoint(path, name).state_dict()
     loaded = load_bundle_network(Bundle.load(path).folder)
     if loaded.spec.name != name:
-        raise InputError(f"bundle {path} is of {loaded.spec.name}; give one of {name}")
+        raise InputError(f"bundle {path} contains {loaded.spec.name}; give a bundle of {name}")
     return loaded.state_dict()

@@ -1,4 +1,4 @@
-"""Training schedule: clip length and batch size by stage, learning rates, trained layers."""
+"""Training schedule: clip length and batch size by stage, learning rates, and trained layers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from efftam_ros.core.errors import InputError
 class Stage:
     """One stage of the schedule.
 
-    ``start``: share of the run, of its steps or its time; ``frames`` per clip; ``clips`` per step; and the
-    first trained stage of the trunk.
+    ``start``: when it begins, as a share of the run's steps or time. ``frames``: per clip. ``clips``: per
+    step. ``first_learning``: index of the trunk's first stage that is trained.
     """
 
     start: float
@@ -23,17 +23,19 @@ class Stage:
 
 
 TRUNK = {"frozen": 7, "top": 4, "trunk": 3, "all": 0}
-"""First trained stage of the trunk; with 0, also its stem. EfficientNet-Lite0's stages up to stride 8 (0 to
-2) are kept frozen by default: their ImageNet features for edges and textures suffice, and half of the work of
-a step is saved."""
+"""Index of the trunk's first trained stage; 0 also trains the stem.
+
+By default EfficientNet-Lite0's stages 0 to 2, up to stride 8, stay frozen: their ImageNet features for edges
+and textures suffice, and a step takes half of the time.
+"""
 
 DEFAULT_STAGES = "0:2:16:frozen,0.06:4:8:frozen,0.15:4:8:trunk,0.3:4:8:top,0.65:7:5:top"
 
 
 def parse_stages(text: str) -> tuple[Stage, ...]:
-    """Parse ``start:frames:clips:frozen|top|trunk|all``, separated by commas.
+    """Parse stages ``start:frames:clips:frozen|top|trunk|all``, separated by commas.
 
-    Raises InputError naming the invalid stage.
+    Raises InputError that names the invalid stage.
     """
     stages = []
     for part in text.split(","):
@@ -55,11 +57,14 @@ def parse_stages(text: str) -> tuple[Stage, ...]:
 
 
 def stage_at(stages: tuple[Stage, ...], progress: float) -> int:
-    """Index of the stage at ``progress`` 0..1."""
+    """Return the index of the stage at ``progress`` 0..1."""
     return max(i for i, stage in enumerate(stages) if progress >= stage.start)
 
 
 def learning_rate(highest: float, step: int, progress: float, warm_up: int = 150) -> float:
-    """Linear warm-up over steps, then cosine decay to a fiftieth at ``progress`` 1."""
+    """Return the learning rate: linear warm-up over steps, then cosine decay to a fiftieth at the end.
+
+    ``progress``: finished share of the run, 0..1.
+    """
     cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
     return highest * min(1.0, (step + 1) / warm_up) * (0.02 + 0.98 * cosine)

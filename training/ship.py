@@ -1,4 +1,4 @@
-"""Write a run's weights, or their mean with other weights, as a bundle; its model card stays."""
+"""Write a run's weights, or their mean with other weights, as a bundle; the bundle's model card stays."""
 
 from __future__ import annotations
 
@@ -26,14 +26,17 @@ RESEARCH_LICENCE = (
 
 
 def ship(run: Path, out: Path, mean_with: Path | None = None, share: float = 0.5) -> int:
-    """Export the weights of the folder ``run`` to the bundle ``out``, stored as float16; returns its size in
-    bytes. The box head of a bundle that is replaced stays.
+    """Export the weights of the folder ``run``, as float16, to the bundle ``out``; return its size in bytes.
 
-    ``mean_with``: a bundle (it may be ``out``) or another run's weights of the same network, which count
-    ``share`` (0..1) in the mean that is exported. Of a network and one that was trained on from it the mean
-    may be better than either (WiSE-FT, arXiv 2109.01903), and so may that of two runs from one start (model
-    soups, arXiv 2203.05482). Raises InputError when the run has no weights, the other weights are of another
-    network, the share is outside 0..1, or as `export_bundle`.
+    If ``out`` is a bundle, its box head and its model card stay.
+
+    ``mean_with``: a bundle (which may be ``out``) or another run's weights.pt, of the same network. The
+    exported weights are then the mean, in which these other weights count ``share`` (0..1). The mean of a
+    network and one that was trained further from it can be better than both (WiSE-FT, arXiv 2109.01903). So
+    can the mean of two runs from the same start (model soups, arXiv 2203.05482).
+
+    Raises InputError if the run has no weights, the other weights belong to another network, the share is
+    outside 0..1, or `export_bundle` raises it.
     """
     if not 0 <= share <= 1:
         raise InputError(f"the share is {share}; give a number from 0 to 1")
@@ -65,8 +68,10 @@ def ship(run: Path, out: Path, mean_with: Path | None = None, share: float = 0.5
 
 
 def require_open(start: Path) -> None:
-    """Raise InputError unless the weights of a bundle's folder, or of a run's weights.pt, are known to come
-    from data under open licences alone."""
+    """Raise InputError unless weights are known to come only from data under open licences.
+
+    ``start``: a bundle's folder or a run's weights.pt.
+    """
     if start.is_dir():
         is_open = Bundle.load(start).source.get("licence") == OPEN_LICENCE
     elif not start.is_file():
@@ -76,16 +81,15 @@ def require_open(start: Path) -> None:
         is_open = recipe.is_file() and json.loads(recipe.read_text(encoding="utf-8"))["open_data_only"]
     if not is_open:
         raise InputError(
-            f"{start} does not say that it was trained on open data alone; start with weights of"
+            f"{start} is not marked as trained on open data alone; start with weights of"
             " --open-data-only, or leave that out"
         )
 
 
 def average(network: Network, other: Path, share: float = 0.5) -> None:
-    """Replace a network's weights by their mean with those in ``other``, a bundle or a run's weights, which
-    count ``share``.
+    """Replace a network's weights by their mean with those of ``other``, which count ``share``.
 
-    Raises InputError when those are of another network.
+    ``other``: a bundle or a run's weights.pt. Raises InputError if it contains another network.
     """
     loaded = load_checkpoint(other, network.spec.name) if other.is_file() else load_bundle_network(other)
     state, added = network.state_dict(), loaded.state_dict()
@@ -121,5 +125,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     size = ship(args.folder, args.out, args.mean_with, args.share)
-    print(f"{args.out}: {size / 1e6:.1f} MB; python -m training evaluate says how good it is")
+    print(f"{args.out}: {size / 1e6:.1f} MB; evaluate it with python -m training evaluate")
     return 0

@@ -12,7 +12,7 @@ from efftam_workshop.agreement.runners import CpuRunner
 
 
 class TensorRunner:
-    """Runs a graph with named input and output tensors."""
+    """Computes a graph; takes its input tensors and returns its output tensors by name."""
 
     def __init__(self, path: Path) -> None:
         self._runner = CpuRunner(path)

@@ -31,18 +31,18 @@ from training.unroll import unroll
 from training.validation import validate, validation_clips
 
 REPORT_S, CHECKPOINT_S = 20.0, 180.0
-MAX_STEPS = 10**9  # of a run that is limited by time
+MAX_STEPS = 10**9  # number of steps for which clips are drawn if time limits the run
 AVERAGE = 0.998
 
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """Options of a run; written into its folder."""
+    """Options of a run; they are written to recipe.json in its folder."""
 
     material: Path
     out: Path
     steps: int = 20000
-    hours: float | None = None  # the run's length, instead of steps
+    hours: float | None = None  # length of the run, used instead of ``steps``
     stages: tuple[Stage, ...] = ()
     rate: float = 6e-4
     trunk_rate: float = 1.5e-4
@@ -50,7 +50,7 @@ class TrainingOptions:
     open_data_only: bool = False
     mixture: Mixture = field(default_factory=Mixture)
     hardness: Hardness = HARD
-    memory_faults: float = 0.0  # share of the clips that remember something wrong for a few frames
+    memory_faults: float = 0.0  # share of clips that store wrong masks in memory for a few frames
     validate_every: int = 500
     validation_clips: int = 64
     workers: int = 1
@@ -58,7 +58,7 @@ class TrainingOptions:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        """Raise InputError naming the invalid option."""
+        """Check the options. Raises InputError that names an invalid one."""
         least = {
             "steps": 1,
             "validate_every": 1,
@@ -91,18 +91,19 @@ def train(
 ) -> None:
     """Train ``network`` in place; write checkpoints, log and plot to ``options.out``.
 
-    ``progress`` is called with the number of steps done and the latest figures. ``resume`` continues from the
-    folder's checkpoint and its position in the order of clips; --steps or --hours may differ from before. Of
-    a run limited by time, the seconds of all its sessions count.
+    ``progress`` is called with the number of finished steps and the latest scores. ``resume`` continues from
+    the checkpoint in ``options.out`` and its position in the order of clips. ``steps`` or ``hours`` may then
+    differ from before. In a run limited by time, the seconds of earlier sessions count too.
     """
-    cv2.setNumThreads(0)  # before workers are forked: OpenCV's thread pool does not survive it
+    cv2.setNumThreads(0)  # before workers are forked: OpenCV's threads do not survive a fork
     if options.threads:
         torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
     if _is_cuda(options.device):
-        # Ten bits of mantissa suffice for training, and the tensor cores are several times faster with them.
+        # TF32: ten bits of mantissa suffice for training, and tensor cores are several times faster with
+        # them.
         torch.backends.cuda.matmul.allow_tf32 = True
-        torch.backends.cudnn.allow_tf32 = True  # for convolutions, for the same reason
+        torch.backends.cudnn.allow_tf32 = True  # TF32 for convolutions
     options.out.mkdir(parents=True, exist_ok=True)
     _write_recipe(options)
     spec = network.spec
@@ -123,7 +124,7 @@ def train(
 
 
 class Trainer:
-    """State of a run."""
+    """Runs the training and keeps its state: network, running average, optimiser, steps and clips."""
 
     def __init__(self, options: TrainingOptions, network: CompactTAM, journal: Journal) -> None:
         self._options, self._network, self._journal = options, network, journal
@@ -133,7 +134,7 @@ class Trainer:
         self._seconds = 0.0
 
     def restore(self, content: dict[str, Any]) -> None:
-        """Load a checkpoint."""
+        """Set the state to that of a checkpoint, as `checkpoints.load` returns it."""
         self._network.load_state_dict(content["model"])
         self._average.load_state_dict(content["average"])
         self._optimizer.load_state_dict(content["optimizer"])
@@ -183,13 +184,13 @@ class Trainer:
         self.save()
 
     def _progress(self) -> float:
-        """Share of the run that is done, of its time or of its steps; 1 or more at its end."""
+        """Return the finished share of the run's time or steps; 1 or more at its end."""
         if self._options.hours is not None:
             return self._seconds / (3600 * self._options.hours)
         return self._step / self._options.steps
 
     def _take(self, batch: Clip, stage: Stage) -> dict[str, float]:
-        """One step on one batch."""
+        """Train one step on one batch; return its losses and its mean overlap by name."""
         options = self._options
         batch = _moved(batch, options.device)
         self._network.train()
@@ -222,8 +223,7 @@ class Trainer:
         }
 
     def _rates(self) -> list[float]:
-        """Learning rates of the optimiser's groups: heads with and without weight decay, trunk with and
-        without."""
+        """Return the learning rates of the optimiser's four groups, in the order of `optimizer_for`."""
         options = self._options
         heads, trunk = (
             learning_rate(highest, self._step, self._progress())
@@ -232,7 +232,7 @@ class Trainer:
         return [heads, heads, trunk, trunk]
 
     def _follow(self) -> None:
-        """Update the running average, faster at first."""
+        """Update the running average of the weights; early steps change it more."""
         keep = min(AVERAGE, (1 + self._step) / (20 + self._step))
         with torch.no_grad():
             for mean, value in zip(self._average.parameters(), self._network.parameters(), strict=True):
@@ -259,8 +259,11 @@ class Trainer:
 
 
 def optimizer_for(network: CompactTAM) -> torch.optim.AdamW:
-    """AdamW over four groups: heads, and the stem and stages, which have a learning rate of their own and are
-    frozen at times; vectors have no weight decay."""
+    """Return AdamW over four groups: heads, then trunk, each with and without weight decay.
+
+    The trunk (stem and stages) has its own learning rate and is frozen in some stages. Vectors have no weight
+    decay.
+    """
     encoder = network.image_encoder
     trunk = [*encoder.stem.parameters(), *encoder.stages.parameters()]
     in_trunk = {id(parameter) for parameter in trunk}
@@ -274,7 +277,10 @@ def optimizer_for(network: CompactTAM) -> torch.optim.AdamW:
 
 
 def new_network() -> CompactTAM:
-    """An untrained network. The presence head is initialised to present, the more frequent case."""
+    """Return an untrained network.
+
+    Its presence head is biased towards "present", which is more frequent in training.
+    """
     network = CompactTAM()
     with torch.no_grad():
         last = network.mask_decoder.presence_head[-1]

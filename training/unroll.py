@@ -1,5 +1,7 @@
-"""Unrolls the network over a batch of clips as in tracking: a prompt, then frames with predicted masks in
-memory."""
+"""Runs the network over a batch of clips as in tracking.
+
+The first frame has a prompt. Later frames use memory, in which predicted masks are stored.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +17,22 @@ from training.likeness import is_ranked_first, likeness_loss, pooled
 from training.losses import FrameLoss, frame_loss
 from training.memory_faults import MemoryFaults
 
-DROPPED_SHARE = 0.15  # share of past frames that are dropped, drawn anew for each frame
+DROPPED_SHARE = 0.15  # share of past frames that are left out, drawn again for each frame
 LIKENESS_WEIGHT = 0.1
-MAX_RECENT = 4  # past frames attended to besides the prompted one
+MAX_RECENT = 4  # largest number of past frames used besides the prompted one
 CLICK = 1
 
 
 @dataclass
 class Unrolled:
-    """Losses per frame, and figures for validation.
+    """Losses per frame, and scores for validation; each list has one entry per frame, n in all.
 
     Attributes:
-        overlap: [n,B], of the chosen mask.
-        says_present: [n,B] logits.
-        present: [n,B].
-        likeness: Loss per later frame, in training only.
-        likest: [n,B], whether the cell most similar to the target overlaps it.
+        overlap: [n,B], IoU of the chosen mask with the truth.
+        says_present: [n,B], presence logits.
+        present: [n,B], 1 if the target is present, else 0.
+        likeness: Loss of each frame after the first; empty in validation.
+        likest: [n,B], whether the cell most similar to the target overlaps the target.
     """
 
     losses: list[FrameLoss] = field(default_factory=list)
@@ -49,11 +51,11 @@ class Unrolled:
 def unroll(
     network: CompactTAM, clip: Clip, rng: np.random.Generator | None = None, memory_faults: float = 0.0
 ) -> Unrolled:
-    """One pass over a batch of clips.
+    """Run ``network`` over a batch of clips and return losses and scores.
 
-    ``rng`` drops past frames and draws their temporal rows at random, so that short clips train all rows;
-    without it the most recent frames get the rows that the tracker assigns. ``memory_faults``: share of the
-    clips that remember something wrong for a few frames.
+    ``rng``: for training; drops past frames and draws their temporal rows at random, so that short clips
+    train all rows. Without ``rng`` the most recent frames get the rows that the tracker assigns.
+    ``memory_faults``: share of clips that store wrong masks in memory for a few frames.
     """
     batch, frames = clip.images.shape[:2]
     faults = MemoryFaults(batch, frames, memory_faults, rng)
@@ -131,13 +133,17 @@ def remember(
     pointer: Tensor,
     prompt_raster: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Memory maps [B,N,M] and pointers [B,C]; with ``prompt_raster`` as for a prompted frame."""
+    """Return memory maps [B,N,M] and pointers [B,C] to store.
+
+    ``features`` [B,C,G,G], ``mask_logits`` [B,1,4G,4G], ``present`` [B], ``pointer`` [B,C]. With
+    ``prompt_raster`` [B,1,4G,4G] the frame counts as prompted.
+    """
     binarize = torch.full_like(present, 0.0 if prompt_raster is None else 1.0)
     return network.encode_memory(features, mask_logits, present, binarize, pointer, prompt_raster)
 
 
 def normalised(network: CompactTAM, images: Tensor) -> Tensor:
-    """Convert uint8 [n,3,S,S] RGB to the network's input."""
+    """Convert images uint8 [n,3,S,S] RGB to the network's input."""
     spec = network.spec
     mean = torch.tensor(spec.image_mean, device=images.device).reshape(1, 3, 1, 1)
     std = torch.tensor(spec.image_std, device=images.device).reshape(1, 3, 1, 1)
@@ -146,13 +152,16 @@ def normalised(network: CompactTAM, images: Tensor) -> Tensor:
 
 
 def _rows(recent_rows: int, rng: np.random.Generator | None) -> list[int]:
-    """Temporal rows by age, from those used for recent frames."""
+    """Return the temporal row for each age of a past frame; ``recent_rows``: number of possible rows."""
     rows = np.arange(recent_rows)
     return [int(r) for r in (rows if rng is None else np.sort(rng.permutation(rows)[: MAX_RECENT + 1]))]
 
 
 def _recent(frame: int, rng: np.random.Generator | None) -> tuple[list[int], list[int]]:
-    """Frames attended to, the prompted one first, and the ages of the others (youngest: 0)."""
+    """Return the used frames in memory, the prompted one first, and the ages of the others.
+
+    The youngest frame has the age 0. Without ``rng`` the most recent frames are used.
+    """
     past = list(range(frame - 1, 0, -1))
     if rng is not None:
         past = [i for i in past if rng.random() >= DROPPED_SHARE]

@@ -1,4 +1,4 @@
-"""Validation during training on a fixed set of held-out clips, with the same unrolling."""
+"""Validates a network during training, on a fixed set of held-out clips that are unrolled as in training."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ BATCH = 8
 
 @dataclass(frozen=True)
 class Score:
-    """Validation figures.
+    """Scores of a network on held-out clips.
 
-    ``overlap``: mean mask overlap of present frames after the first; ``balanced_accuracy``: of presence;
-    ``ranked_first``: share of present frames whose cell most similar to the target overlaps it.
+    ``overlap``: mean mask overlap over present frames after the first. ``balanced_accuracy``: of the presence
+    decision. ``ranked_first``: share of present frames in which the cell most similar to the target overlaps
+    it.
     """
 
     overlap: float
@@ -30,7 +31,7 @@ class Score:
 
 
 def validation_clips(source: ClipSource, count: int) -> list[Clip]:
-    """``count`` clips in batches."""
+    """Return ``count`` clips in batches of `BATCH`."""
     clips = [source.clip(SEED, index, FRAMES) for index in range(count)]
     return [stack(clips[i : i + BATCH]) for i in range(0, count, BATCH)]
 
@@ -51,7 +52,7 @@ def validate(network: CompactTAM, batches: list[Clip]) -> Score:
             losses.append(out.total)
             likest.append(torch.stack(out.likest[1:]))
     truth, claim = torch.cat(present, 1) > 0.5, torch.cat(says, 1)
-    # A frame in which the model reports no target has no mask, so its overlap is 0.
+    # A frame in which the network decides "absent" has no mask, so its overlap is 0.
     overlap = (torch.cat(overlaps, 1) * claim)[truth].mean()
     recall = claim[truth].float().mean()
     rejection = (~claim[~truth]).float().mean() if (~truth).any() else recall

@@ -1,8 +1,8 @@
 """Initialises a network's heads from a bundle with a different image encoder.
 
-Memory attention, prompt encoder, decoder and memory encoder are copied; the new encoder's necks are fitted by
-least squares to reproduce the outputs of the bundle's encoder on the same images. The inputs of the heads
-then resemble those they were trained on.
+Memory attention, prompt encoder, decoder and memory encoder are copied. The new encoder's necks are fitted by
+least squares to give the outputs of the bundle's encoder for the same images. The inputs of the heads then
+resemble those with which they were trained.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from efftam_workshop.model.loading import initialisers
 from training.tensor_runner import TensorRunner
 from training.unroll import normalised
 
-RIDGE = 1e-3  # ridge term, as a share of the mean feature variance; correlated features share the weight
+RIDGE = 1e-3  # ridge term, as a share of the mean feature variance
 
 
 def warm_start(
     network: CompactTAM, bundle: Bundle, pictures: Iterable[NDArray[np.uint8]]
 ) -> dict[str, float]:
-    """Fill ``network``'s heads and necks; returns the explained share of variance per neck.
+    """Fill the heads and necks of ``network``; return the explained share of variance for each neck.
 
-    ``pictures``: images uint8 [S,S,3] RGB. Raises InputError when the bundle's heads do not fit.
+    ``pictures``: images uint8 [S,S,3] RGB. Raises InputError if the bundle's heads do not fit.
     """
     copy_heads(network, bundle)
     encoder = TensorRunner(bundle.graphs["image_encoder"].path)
@@ -55,7 +55,7 @@ def warm_start(
 
 
 class _Fit:
-    """Linear regression of maps [1,o,h,w] on maps [1,i,h,w], accumulated as sums."""
+    """Linear regression of maps [1,o,h,w] on maps [1,i,h,w], accumulated as sums over images."""
 
     def __init__(self) -> None:
         nothing = torch.zeros((), dtype=torch.float64)
@@ -73,7 +73,7 @@ class _Fit:
         self._count += x.shape[1]
 
     def weights(self) -> Tensor:
-        """[i+1, o]; the constant is last."""
+        """Return the regression's weights [i+1, o]; the last row is the constant."""
         ridge = RIDGE * self._xx.diagonal().mean() * torch.eye(len(self._xx), dtype=torch.float64)
         ridge[-1, -1] = 0
         return torch.linalg.solve(self._xx + ridge, self._xy)
@@ -86,7 +86,7 @@ class _Fit:
 
 
 def _fill(necks: list[nn.Conv2d], fit: _Fit) -> None:
-    """Distribute the fitted matrix over convolutions whose outputs are added."""
+    """Distribute the fitted matrix over the convolutions ``necks``, whose outputs are added."""
     w = fit.weights().float()
     first = 0
     for index, neck in enumerate(necks):
@@ -98,7 +98,7 @@ def _fill(necks: list[nn.Conv2d], fit: _Fit) -> None:
 
 
 def copy_heads(network: CompactTAM, bundle: Bundle) -> None:
-    """Copy all weights of ``bundle`` except its image encoder's. Raises InputError when they do not fit."""
+    """Copy all weights of ``bundle`` except its image encoder's. Raises InputError if they do not fit."""
     stored = initialisers(graph.path for graph in bundle.graphs.values())
     state = network.state_dict()
     for name, like in state.items():

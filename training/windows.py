@@ -15,7 +15,10 @@ from numpy.typing import NDArray
 
 NARROWEST, WIDEST = 2.3, 9.0  # window sides in target sizes; the tracker's normal one is 5, opened 7
 LARGE_FACTORS = (1.9, 3.2)  # for targets so large that the window would exceed the image; the tracker's: 2.2
-LEAP_SCALE, LEAP_OFFSET = 2.0, 1.6  # most change of the target's scale by a leap, and of its place, target sizes
+LEAP_SCALE, LEAP_OFFSET = (
+    2.0,
+    1.6,
+)  # most change of the target's scale by a leap, and of its place, target sizes
 RELOCATION_SHARE = 0.3  # share of the clips with frames whose window misses the target
 
 

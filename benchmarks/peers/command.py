@@ -1,4 +1,7 @@
-"""Trackers of other projects on sequences, scored beside ours as `efftam eval` does; --time: their times."""
+"""Scores trackers of other projects and this package's one on sequences, as `efftam eval` does.
+
+With --time their times are measured instead.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     own.add_arguments(parser, "*")
     group = parser.add_argument_group("peers")
     add_peer_arguments(group)
-    group.add_argument("--only-peers", action="store_true", help="do not run ours")
-    text = "times on drawn images, on one and two cores, in place of scores; the table says what they are"
+    group.add_argument("--only-peers", action="store_true", help="do not run this package's tracker")
+    text = "measure times on drawn images, on one and two cores, instead of scores"
     group.add_argument("--time", action="store_true", help=text)
-    text = "counted ones of each with --time (default 100)"
+    text = "with --time: counted frames of each tracker (default 100)"
     group.add_argument("--frames", dest="timed_frames", type=int, default=100, metavar="N", help=text)
 
 
@@ -37,14 +40,14 @@ def run(args: argparse.Namespace) -> int:
     if not args.folders:
         raise InputError("no FOLDER with sequences; give one, or --time")
     entries = {} if args.only_peers else own.own_entries(args)
-    for name in args.peers:  # opened early, so that errors are raised before the first run
+    for name in args.peers:  # opened before the first run, so that errors are raised early
         opened = PeerTracker(open_peer(name, args.peer_models, args.threads))
         entries[name] = partial(lambda one, _targets: one, opened)
     return own.evaluate(args, entries)
 
 
 class PeerTracker:
-    """A tracker of another project as `EvaluatedTracker`; all its boxes count as measured."""
+    """A tracker of another project with the interface `EvaluatedTracker`. All its boxes count as measured."""
 
     has_masks = False
 

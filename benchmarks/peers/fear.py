@@ -1,12 +1,13 @@
-"""FEAR-XS on onnxruntime.
+"""The tracker FEAR-XS on onnxruntime.
 
-Source: Borsuk et al., "FEAR: Fast, Efficient, Accurate and Robust Visual Tracker", ECCV 2022, and the project
-PinataFarms/FEARTracker (MIT), whose siam_tracker.yaml has the tuning. Written from the algorithm. The box
-that the next crops are made from is rounded as there; the reported one is not.
+Source: Borsuk et al., "FEAR: Fast, Efficient, Accurate and Robust Visual Tracker", ECCV 2022. The tuning is
+that of siam_tracker.yaml in the project PinataFarms/FEARTracker (MIT). This code is written from the
+algorithm. As in that project, the box from which the next crop is made is rounded; the reported box is not.
 
-Images are RGB 0..255: the graphs normalise them. The template is the box grown by 0.2 of its size on every
-side at 128 x 128 px, the search region is the last box grown by 2 at 256 x 256 px, both without regard to the
-aspect ratio, so that the last box is a square of 256/5 px in the region.
+Images are RGB 0..255; the networks normalise them. The template is the box grown by 0.2 of its size on every
+side, resized to 128 x 128 px. The search region is the last box grown by 2 of its size on every side, resized
+to 256 x 256 px. Both are resized without regard to the aspect ratio, so the last box is a square of 256/5 px
+in the search region.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ _LAST_PX = SEARCH_PX / (1 + 2 * SEARCH_GROWTH)
 
 
 class Fear:
-    """The tracker as `Peer`; it never reports a failure. ``score``: the highest of its last map, 0..1."""
+    """The tracker with the interface `Peer`. It never reports a failure.
+
+    ``score``: the highest score of its last map, 0..1.
+    """
 
     score = 1.0
 
@@ -66,7 +70,7 @@ class Fear:
 
 
 def grown(box: Region, growth: float) -> Region:
-    """The box grown by ``growth`` of its size on every side, truncated to whole px; at least 2 px a side."""
+    """Return the box grown by ``growth`` of its size on every side, in whole px and at least 2 px a side."""
     x, y, width, height = box
     return (
         int(x - width * growth),
@@ -77,7 +81,7 @@ def grown(box: Region, growth: float) -> Region:
 
 
 def inside(box: Box, width: int, height: int) -> Box:
-    """The part of a box in an image of this size, at least `MIN_BOX_PX` a side."""
+    """Return the part of a box inside an image of this size, px, with sides of at least `MIN_BOX_PX`."""
     x = min(max(0.0, box.x), width - MIN_BOX_PX)
     y = min(max(0.0, box.y), height - MIN_BOX_PX)
     right = min(max(x + MIN_BOX_PX, box.x1), width)
@@ -91,12 +95,16 @@ def _whole(box: Box) -> Region:
 
 
 def _rgb(bgr: Floats) -> Floats:
-    """The other order of the channels of [1, 3, H, W]."""
+    """Return an image [1, 3, H, W] with the channels in reverse order, from BGR to RGB."""
     return np.ascontiguousarray(bgr[:, ::-1])
 
 
 def open_fear(name: str, models: Path | None, threads: int = 0) -> Fear:
-    """Open FEAR-XS from a folder. Raises InputError: files missing or not as expected."""
+    """Open FEAR-XS.
+
+    ``models``: folder of its model files. ``threads``: CPU threads, 0: `default_threads`. Raises InputError:
+    files are missing, or have other inputs or outputs.
+    """
     backbone, track = find_files(name, models, (f"{name}_backbone*.onnx", f"{name}_track*.onnx"))
     return Fear(
         name,

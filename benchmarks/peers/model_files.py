@@ -1,4 +1,4 @@
-"""The ONNX files of a peer tracker: found in a folder and opened with onnxruntime on the CPU."""
+"""Finds the ONNX files of a peer tracker in a folder, and opens them with onnxruntime on the CPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ Shape = tuple[int | None, ...]
 
 
 def find_files(peer: str, models: Path | None, patterns: Sequence[str]) -> list[Path]:
-    """The file in ``models`` for each pattern. Raises InputError when there is none, or more than one."""
+    """Return the file in the folder ``models`` that matches each pattern.
+
+    ``peer``: the tracker's name, for errors. Raises InputError if a pattern matches no file, or several.
+    """
     wanted = " and ".join(patterns)
     if models is None:
         raise InputError(f"peer {peer} needs {wanted}; give their folder with --peer-models DIR")
@@ -39,17 +42,21 @@ def find_files(peer: str, models: Path | None, patterns: Sequence[str]) -> list[
 
 
 class PeerModel:
-    """A network with float32 tensors of known names and shapes."""
+    """An opened network, whose inputs and outputs are float32 tensors of known names and shapes."""
 
     def __init__(
         self, path: Path, inputs: Mapping[str, Shape], outputs: Mapping[str, Shape], threads: int
     ) -> None:
-        """Open ``path``. Raises InputError: not an ONNX file, or other tensors than these."""
+        """Open the file ``path``.
+
+        ``inputs``, ``outputs``: expected shapes by name. ``threads``: CPU threads, 0: `default_threads`.
+        Raises InputError: the file is no ONNX file, or has other tensors.
+        """
         import onnxruntime
 
         self._path = path
         options = onnxruntime.SessionOptions()
-        # As the package's own sessions: a comparison of times must not differ in this.
+        # The same threads as for the package's own sessions, so that times can be compared.
         set_threads(options, threads or default_threads(), onnxruntime.__version__)
         options.log_severity_level = 3
         try:
@@ -69,9 +76,9 @@ class PeerModel:
         _check(path, "output", self._session.get_outputs(), outputs)
 
     def __call__(self, **inputs: Floats) -> list[Floats]:
-        """Run; the outputs in the order in which they were named.
+        """Run the network. Returns the outputs, in the order in which the constructor received their names.
 
-        Raises InputError: the file does not fit the peer's other one, or an output is not finite.
+        Raises InputError: the file does not fit the peer's other file, or an output is not finite.
         """
         try:
             results: list[Floats] = self._session.run(self._names, inputs)
@@ -94,7 +101,7 @@ def _session(content: bytes, options: Any) -> Any:
 
 
 def _fixed_axes(session: Any, inputs: Mapping[str, Shape]) -> bool:
-    """Whether an input has a fixed size where several are needed."""
+    """Return whether an input has a fixed size on an axis for which ``inputs`` needs several sizes."""
     return any(
         wanted is None and isinstance(size, int)
         for tensor in session.get_inputs()
@@ -104,10 +111,10 @@ def _fixed_axes(session: Any, inputs: Mapping[str, Shape]) -> bool:
 
 
 def _with_open_sizes(content: bytes, path: Path) -> bytes:
-    """The model with unknown heights and widths.
+    """Return the ONNX model with undeclared heights and widths.
 
-    Convolutions take every size, but onnxruntime accepts only those declared: published backbones declare
-    the search region's alone and are run on the smaller template too.
+    Convolutions accept every size, but onnxruntime accepts only declared ones. Published backbones declare
+    only the size of the search region, and must be run on the smaller template too.
     """
     try:
         import onnx

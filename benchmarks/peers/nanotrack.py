@@ -1,13 +1,14 @@
-"""NanoTrack versions 2 and 3 on onnxruntime.
+"""The tracker NanoTrack, versions 2 and 3, on onnxruntime.
 
-Source: the project HonglinChu/SiamTrackers, folder NanoTrack (Apache-2.0), which has no paper of its own: a
-Siamese tracker whose head predicts for each cell two class scores and the distances to the box's four edges,
-after Chen et al., "Siamese Box Adaptive Network for Visual Tracking", CVPR 2020. The tuning is that of its
-configv2.yaml and configv3.yaml. Written from the algorithm; boxes have half-open pixel edges and are not
-rounded.
+Source: the project HonglinChu/SiamTrackers, folder NanoTrack (Apache-2.0), which has no paper. It is a
+Siamese tracker. For each cell its head predicts two class scores and the distances to the four edges of the
+box, as in Chen et al., "Siamese Box Adaptive Network for Visual Tracking", CVPR 2020. The tuning is that of
+the project's configv2.yaml and configv3.yaml. This code is written from the algorithm. Boxes have half-open
+pixel edges and are not rounded.
 
-Images are BGR 0..255 without normalisation. The template is the square of `context_side` around the first box
-at 127 px, the search region is 255/127 of that square around the last box at 255 px.
+Images are BGR 0..255 without normalisation. The template is a square of side `context_side` around the first
+box, resized to 127 px. The search region is a square around the last box, resized to 255 px; its side is
+255/127 of the last box's `context_side`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ MIN_BOX_PX = 4.0
 
 @dataclass(frozen=True)
 class Version:
-    """A published version: its tuning, the channels of its features, and the cells along its map."""
+    """A published version: its tuning, the channels of its features, and the cells per side of its map."""
 
     tuning: Tuning
     channels: int
@@ -42,7 +43,7 @@ NANOTRACK = {
 
 
 class NanoTrack:
-    """The tracker as `Peer`; it never reports a failure. ``score``: it is never in doubt."""
+    """The tracker with the interface `Peer`. It never reports a failure, so its ``score`` is always 1."""
 
     score = 1.0
 
@@ -79,20 +80,24 @@ class NanoTrack:
         return self._box
 
     def _features(self, bgr: NDArray[np.uint8], side_px: float, size: int) -> Floats:
-        """Features of the square of ``side_px`` image px around the box, resized to ``size`` px."""
+        """Return the features of a square of ``side_px`` image px around the box, resized to ``size`` px."""
         count = max(2, round(side_px))
         left, top = round(self._box.cx - side_px / 2), round(self._box.cy - side_px / 2)
         return self._backbone(input=crop(bgr, (left, top, count, count), self._outside, size))[0]
 
 
 def _foreground(logits: Floats) -> NDArray[np.float64]:
-    """Softmax over background and foreground [2, n, n], of which the second."""
+    """Return the foreground's share of the softmax over background and foreground logits [2, n, n]."""
     background, foreground = logits.astype(np.float64)
     return np.asarray(1 / (1 + np.exp(np.clip(background - foreground, -500, 500))))
 
 
 def open_nanotrack(name: str, models: Path | None, threads: int = 0) -> NanoTrack:
-    """Open a version of `NANOTRACK` from a folder. Raises InputError: files missing or not as expected."""
+    """Open a version of `NANOTRACK`.
+
+    ``models``: folder of its model files. ``threads``: CPU threads, 0: `default_threads`. Raises InputError:
+    files are missing, or have other inputs or outputs.
+    """
     version = NANOTRACK[name]
     backbone, head = find_files(name, models, (f"{name}_backbone*.onnx", f"{name}_head*.onnx"))
     channels, cells = version.channels, version.cells

@@ -1,4 +1,4 @@
-"""OpenCV's trackers. Its NanoTrack is not among them: `nanotrack` runs the same networks."""
+"""OpenCV's trackers. Its NanoTrack is left out, because the module `nanotrack` runs the same networks."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ OPENCV = ("csrt", "kcf", "mosse")
 
 
 class OpenCvTracker:
-    """One OpenCV tracker with default parameters as `Peer`; it takes integer boxes and may report a
-    failure."""
+    """An OpenCV tracker with default parameters and the interface `Peer`.
+
+    Its first box is rounded to whole px. It may report a failure.
+    """
 
     def __init__(self, name: str, create: Callable[[], Any]) -> None:
         self.name, self._create = name, create
@@ -34,11 +36,14 @@ class OpenCvTracker:
 
 
 def open_opencv(name: str, _models: Path | None = None, threads: int = 0) -> OpenCvTracker:
-    """Open one of `OPENCV`. ``threads``: OpenCV's (0: its default). Raises InputError: OpenCV without contrib
-    modules."""
+    """Open one of `OPENCV`.
+
+    ``threads``: threads of OpenCV in the whole process, 0: OpenCV's default. Raises InputError: OpenCV was
+    installed without its contrib modules.
+    """
     if threads:
         cv2.setNumThreads(threads)
-    # MOSSE is in OpenCV's legacy module; the others were moved out of it in 4.5.1.
+    # MOSSE is in OpenCV's module legacy, the other trackers are in cv2 itself (since 4.5.1).
     home = getattr(cv2, "legacy", None) if name == "mosse" else cv2
     create = getattr(home, f"Tracker{name.upper()}_create", None)
     if create is None:

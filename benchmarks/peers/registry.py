@@ -1,4 +1,4 @@
-"""The trackers of other projects by name, and their interface."""
+"""The table of trackers of other projects, by name, and their common interface."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from efftam_ros.tools.common.options import list_of
 
 
 class Peer(Protocol):
-    """A tracker that is given the target's box once and gives a box for every later frame."""
+    """A tracker that receives the target's box on one frame, and returns a box for every later frame."""
 
     @property
     def name(self) -> str: ...
 
     def start(self, bgr: NDArray[np.uint8], box: Box) -> None:
-        """Initialise on a frame, uint8 [H, W, 3] BGR, with a box in px."""
+        """Start to track the target in ``box``, px, of a frame, uint8 [H, W, 3] BGR."""
         ...
 
     def update(self, bgr: NDArray[np.uint8]) -> Box | None:
-        """The box in the next frame, None where the tracker reports a failure."""
+        """Return the box in the next frame, px; None if the tracker reports a failure."""
         ...
 
 
@@ -38,7 +38,7 @@ PEERS: dict[str, Callable[..., Peer]] = {
     **dict.fromkeys(NANOTRACK, open_nanotrack),
     **dict.fromkeys(FEAR, open_fear),
 }
-"""By name, what opens it."""
+"""For each peer tracker, the function that opens it."""
 
 
 def add_peer_arguments(group: argparse._ActionsContainer) -> None:
@@ -63,9 +63,9 @@ def add_peer_arguments(group: argparse._ActionsContainer) -> None:
 def open_peer(name: str, models: Path | None = None, threads: int = 0) -> Peer:
     """Open one of `PEERS`.
 
-    ``models``: folder of model files, for the peers that need some; ``threads``: of the CPU, 0 for the
-    library's default (OpenCV) or `default_threads` (onnxruntime). Raises InputError: unknown name, OpenCV
-    without contrib modules, model files missing or not as expected.
+    ``models``: folder of model files, for peers that need some. ``threads``: CPU threads; 0: the library's
+    default (OpenCV) or `default_threads` (onnxruntime). Raises InputError: the name is unknown, OpenCV has no
+    contrib modules, or model files are missing or have other inputs or outputs.
     """
     if name not in PEERS:
         raise InputError(f"{name!r} is not a peer tracker; choose from {', '.join(PEERS)}")

@@ -1,4 +1,4 @@
-"""What the Siamese peers share: inputs cut out of an image, and the choice among the head's cells.
+"""Functions for the Siamese peers: cutting the networks' inputs out of an image, and choosing a cell.
 
 Source: Li, Yan, Wu, Zhu and Hu, "High Performance Visual Tracking with Siamese Region Proposal Network", CVPR
 2018, section 4.3: cosine window, penalty on changes of size and aspect ratio, linear interpolation of the
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 MIN_SIDE_PX = 1e-3
-"""Least width and height of a box that a cell predicts, in px of the search region."""
+"""Smallest width and height of a box that a cell predicts, px of the search region."""
 
 Array = NDArray[np.float64]
 Region = tuple[int, int, int, int]
@@ -23,7 +23,7 @@ Region = tuple[int, int, int, int]
 
 
 def mean_colour(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Mean of each channel, rounded: what a crop shows outside the image."""
+    """Return the rounded mean of each channel, uint8 [3]. A crop has this colour outside the image."""
     return np.rint(image.mean(axis=(0, 1))).astype(np.uint8)
 
 
@@ -33,12 +33,12 @@ def crop(
     outside: NDArray[np.uint8],
     side: int,
 ) -> NDArray[np.float32]:
-    """A part of an image, resized bilinearly to a square.
+    """Return a part of an image, resized bilinearly to a square.
 
     Args:
         image: uint8 [H, W, 3].
-        region: It may lie outside the image in part or wholly.
-        outside: Colour where there is no image.
+        region: The part; it may lie outside the image, partly or wholly.
+        outside: Colour of pixels outside the image, uint8 [3].
         side: Side of the result, px.
 
     Returns:
@@ -60,10 +60,10 @@ def crop(
 
 @dataclass(frozen=True)
 class Tuning:
-    """How boldly a tracker follows.
+    """Parameters for the choice of a cell.
 
-    ``penalty``: strength of the penalty on change; ``window``: weight of the cosine window, 0..1; ``rate``:
-    share of the new size at score 1 without penalty.
+    ``penalty``: strength of the penalty on a change of size or aspect ratio. ``window``: weight of the cosine
+    window, 0..1. ``rate``: share of the new size in the smoothed size, at score 1 and without penalty.
     """
 
     penalty: float
@@ -73,8 +73,11 @@ class Tuning:
 
 @dataclass(frozen=True)
 class Distances:
-    """What a head says for each cell of its n x n map: ``score`` 0..1, and the distances in px of the search
-    region from the cell's point to the box's edges; float64 [n, n] each."""
+    """A head's output for each cell of its n x n map, float64 [n, n] each.
+
+    ``score``: 0..1. ``left``, ``top``, ``right``, ``bottom``: distances from the cell's point to the edges of
+    the box, px of the search region.
+    """
 
     score: Array
     left: Array
@@ -85,7 +88,7 @@ class Distances:
 
 @dataclass(frozen=True)
 class Choice:
-    """The chosen box in px of the search region, from its centre, with its size already smoothed."""
+    """The chosen box, px of the search region: offset of its centre from the region's, and smoothed size."""
 
     dx: float
     dy: float
@@ -94,17 +97,18 @@ class Choice:
 
 
 def context_side(width: float | Array, height: float | Array) -> Array:
-    """Side of the square with the box's context: sqrt((w + p)(h + p)) with p = (w + h) / 2."""
+    """Return the side of the square with the box and its context: sqrt((w + p)(h + p)), p = (w + h) / 2."""
     margin = (width + height) / 2
     return np.asarray(np.sqrt((width + margin) * (height + margin)), np.float64)
 
 
 def choose(cells: Distances, stride: float, previous: tuple[float, float], tuning: Tuning) -> Choice:
-    """Choose the cell with the best penalised score, and smooth its size.
+    """Choose the cell with the best penalised score, and smooth the size of its box over time.
 
-    Cell (row, column) of an n x n map has its point at ((column, row) - n // 2) * stride from the region's
-    centre. ``previous``: the previous width and height in px of the region, which the penalty compares with
-    and from which the size moves on; the position is not smoothed.
+    ``stride``: distance of neighbouring cells' points, px of the search region. The point of cell (row,
+    column) of an n x n map is at ((column, row) - n // 2) * stride from the region's centre. ``previous``:
+    width and height of the previous box, px of the region. A box of another size or aspect ratio is
+    penalised, and the size is smoothed from ``previous``; the position is not smoothed.
     """
     count = len(cells.score)
     width = np.maximum(cells.left + cells.right, MIN_SIDE_PX)
@@ -126,5 +130,5 @@ def choose(cells: Distances, stride: float, previous: tuple[float, float], tunin
 
 
 def _ratio(value: Array) -> Array:
-    """The ratio or its inverse, whichever is at least 1."""
+    """Return each ratio or its inverse, whichever is at least 1."""
     return np.maximum(value, 1 / value)

@@ -1,10 +1,13 @@
-"""Times of ours and of peers side by side: image in, box out, each through its own interface, in turns.
+"""Times from image to box of this package's tracker ("ours") and of peers, measured in turns.
 
-Images are drawn (`efftam_workshop.bench.moving_target`). followed: the target is in view. searched: it has
-been absent for so long that ours searches the whole image for it; peers go on as before. The time of ours
-includes its memory. "of ours": the time as a share of that of ours. A core is one processor of this computer;
-all threads of a tracker are bound to the cores it has. "others": share of the computer that other programs
-took meanwhile. It makes times longer; trackers are compared in turns so that it is the same for each.
+Images are drawn (`efftam_workshop.bench.moving_target`). Each tracker is called by its own interface. The
+time of ours includes the storing of memory.
+followed: the target is in view. searched: the target has been absent for so long that ours searches the whole
+image; peers work as before.
+of ours: the time divided by that of ours.
+cores: number of processors of this computer to which all threads of a tracker are bound.
+others: share of the computer's processor time that other programs used meanwhile. It makes times longer.
+Trackers are measured in turns, so that this is about the same for each.
 """
 
 from __future__ import annotations
@@ -38,28 +41,31 @@ from efftam_workshop.bench.moving_target import PERIOD_NS, background
 CORES, SIZES = (1, 2), ((640, 360), (1280, 720))
 PHASES = ("followed", "searched")
 TURN = 5
-"""Counted frames of a turn, after one that is not."""
+"""Counted frames of a turn; one frame before them is not counted."""
 ABSENT = 45
-"""Images without the target before the search is timed: it is lost after a second."""
+"""Number of images without the target before the search is timed. The target is LOST after a second."""
 
 
 class Turns(NamedTuple):
-    """What a tracker took in one phase. ``seconds``: of each counted frame; ``others``: share of the cores
-    that other programs took."""
+    """Times of one tracker in one phase.
+
+    ``seconds``: time of each counted frame, s. ``others``: share of the computer's processor time that other
+    programs used meanwhile.
+    """
 
     seconds: list[float]
     others: float
 
 
 def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """A row for each tracker, number of cores and size of the image."""
+    """Measure all trackers. Returns a row for each number of cores, size of the image and tracker."""
     processors = sorted(os.sched_getaffinity(0))
     if len(processors) < max(CORES):
         raise InputError(f"this process may use {len(processors)} processor; {max(CORES)} are needed")
     bundle, rows = open_bundle(args.bundle[0] if args.bundle else None), []
     with progress_bar(len(CORES) * len(SIZES), "peers", unit="run", quiet=args.quiet) as bar:
         for cores, size in itertools.product(CORES, SIZES):
-            # Threads that a tracker starts are bound as the thread that starts them.
+            # Threads inherit the processors of the thread that starts them, so this binds a tracker's too.
             os.sched_setaffinity(0, processors[:cores])
             try:
                 rows += _measure_one(args, bundle, cores, size)
@@ -137,7 +143,7 @@ def _without_target(frames: Frames, size: tuple[int, int]) -> Frames:
 
 
 def _busy_s() -> float:
-    """Processor time that all programs of this computer took since it started, s."""
+    """Return the processor time that all programs have used since this computer started, s; 0 if unknown."""
     try:
         ticks = list(map(int, Path("/proc/stat").read_text(encoding="ascii").split("\n")[0].split()[1:9]))
     except OSError:
@@ -165,7 +171,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def table(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[Cell]]]:
-    """Headers and rows of what `measure` returns."""
+    """Return the headers and the rows of a table of the results of `measure`."""
     headers = ["cores", "image", "tracker"]
     for phase in PHASES:
         headers += [f"{phase}, ms", "of ours"]

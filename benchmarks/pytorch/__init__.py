@@ -1,1 +1,1 @@
-"""The network in PyTorch as a pipeline: the baseline of speed, and the reference of values."""
+"""The network in PyTorch as a pipeline, for comparisons of speed and of results."""

@@ -20,17 +20,17 @@ from efftam_workshop.model.common.network import Network, NetworkSpec
 MODES = ("fp32", "bf16", "compiled")
 
 _RECORDING_RUNS = 3
-"""Runs until a compiled module is replayed: compilation, recording of its CUDA graph, first replay."""
+"""Number of runs after which a compiled module is replayed: compiling, recording of a CUDA graph, replay."""
 
 Tensors = dict[str, Tensor]
 Compiler = str | Callable[..., Any]
-"""The argument ``backend`` of torch.compile."""
+"""Type of torch.compile's argument ``backend``."""
 
 
 class Ring:
-    """Memory maps and pointers on the device, one of each per slot, followed by one empty slot.
+    """Memory maps and pointers on the device, one of each per slot. The last slot is always empty.
 
-    ``maps`` [slots+1,N,M] in the network's memory dtype, ``pointers`` float32 [slots+1,C].
+    ``maps``: [slots+1,N,M] in the network's memory dtype. ``pointers``: float32 [slots+1,C].
     """
 
     def __init__(self, spec: NetworkSpec, slots: int, device: torch.device) -> None:
@@ -40,22 +40,22 @@ class Ring:
         self.pointers = torch.zeros(slots + 1, spec.channels, device=device)
 
     def store(self, slot: int, map_: Tensor, pointer: Tensor) -> None:
-        """Write a map [N,M] and a pointer [C] into a slot. Raises IndexError for a slot the ring lacks."""
+        """Write a map [N,M] and a pointer [C] into a slot. Raises IndexError for a slot outside the ring."""
         self.check(slot)
         self.maps[slot], self.pointers[slot] = map_, pointer
 
     def check(self, *slots: int) -> None:
-        """Raise IndexError for a slot outside the ring; on the device it would be an unrecoverable error."""
+        """Raise IndexError for a slot outside the ring: on a GPU no process recovers from such an access."""
         for slot in slots:
             if not 0 <= slot < self.slots:
                 raise IndexError(f"slot {slot} is not in the ring of {self.slots}")
 
 
 class Modules:
-    """The modules of a network on a device, run eagerly in FP32 or under bfloat16 autocast.
+    """Runs the modules of a network on a device, eagerly, in FP32 or under bfloat16 autocast.
 
     Prompts are always encoded in FP32, because bfloat16 is too coarse for their coordinates. All tensors are
-    on the device; masks, IoUs, presence, boxes, areas and pointers come back as float32.
+    on the device. Masks, IoUs, presence, boxes, areas and pointers are returned as float32.
     """
 
     def __init__(self, network: Network, device: torch.device, *, bfloat16: bool) -> None:
@@ -64,29 +64,31 @@ class Modules:
         self._bfloat16 = bfloat16
 
     def start_frame(self) -> None:
-        """Called before the first module of every frame."""
+        """Prepare for a new frame. Must be called before the frame's first module."""
 
     def upload(self, values: Tensor) -> Tensor:
         """Copy a CPU tensor to the device, asynchronously from pinned memory."""
         if self.device.type == "cpu":
             return values
-        # The pinned allocator does not reuse the block before the copy is done.
+        # The pinned block may be freed here: its allocator does not reuse it before the copy is finished.
         return values.pin_memory().to(self.device, non_blocking=True)
 
     def encode_image(self, pixels: Tensor) -> Tensors:
-        """[1,3,S,S] -> the features by name."""
+        """Return the features, by name, of an image [1,3,S,S]."""
         with self.precision():
             return self.network.encode_image(pixels)
 
     def encode_prompt(self, features: Tensor, prompt: EncodedPrompt) -> Tensors:
-        """Encode a prompt; returns ``conditioned``, ``sparse``, ``dense`` and, if the network has it,
-        ``prompt_raster``."""
+        """Encode a prompt.
+
+        Returns ``conditioned``, ``sparse``, ``dense`` and, if the network has it, ``prompt_raster``.
+        """
         arrays = (prompt.points, prompt.labels, prompt.mask, prompt.has_mask)
         tensors = [self.upload(torch.from_numpy(array)) for array in arrays]
         return self.network.encode_prompt(features.float(), *tensors)
 
     def attend(self, features: Tensor, ring: Ring, plan: MemoryPlan) -> Tensor:
-        """Condition the features on the maps (at least one) and pointers of the plan."""
+        """Return the features, conditioned on the plan's maps (at least one) and pointers in the ring."""
         ring.check(*plan.slots, *plan.pointer_slots)
         maps = len(plan.slots)
         indices = self.upload(torch.tensor([*plan.slots, *plan.rows, *plan.pointer_slots]))
@@ -95,10 +97,10 @@ class Modules:
             return self.network.attend(features, ring.maps[slots].float(), rows, ring.pointers[pointer_slots])
 
     def decode(self, prompt: Tensors, features: Tensors, *, tracked: bool) -> Tensors:
-        """Decode ``prompt`` ("conditioned", "sparse", "dense").
+        """Decode the candidates. Returns the network's outputs, and ``boxes`` [4,4] and ``areas`` [4].
 
-        Adds ``boxes`` [4,4] and ``areas`` [4] in network px to the network's outputs. ``tracked``: this frame
-        was conditioned by `attend`.
+        ``prompt``: tensors "conditioned", "sparse" and "dense". ``tracked``: this frame was conditioned by
+        `attend`. Boxes and areas are in px and px² of the network's input.
         """
         with self.precision():
             return _decode(self.network, prompt, features)
@@ -106,29 +108,32 @@ class Modules:
     def encode_memory(
         self, features: Tensor, logits: Tensor, flags: Tensor, pointer: Tensor, prompt_raster: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Compute the map [N,M] and pointer [C] to store, from a candidate's logits [4G,4G] and pointer [C].
+        """Return the map [N,M] and the pointer [C] to store for a candidate.
 
-        ``flags``: float32 [2]: present, binarize.
+        ``logits`` [4G,4G] and ``pointer`` [C]: those of the candidate. ``flags``: float32 [2], whether the
+        target is present and whether the mask is made binary, each 0 or 1.
         """
         with self.precision():
             return _encode_memory(self.network, features, logits, flags, pointer, prompt_raster)
 
     def precision(self) -> torch.autocast:
-        """The context in which the modules run."""
+        """Return the autocast context in which the modules run."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self._bfloat16)
 
 
 class CompiledModules(Modules):
-    """The modules compiled as whole graphs by torch.compile; on CUDA autotuned and replayed as CUDA graphs.
+    """Runs modules that torch.compile has compiled as whole graphs, on CUDA autotuned and as CUDA graphs.
 
-    All modules of a tracked frame are compiled for fixed shapes: memory is passed in the fixed form, with one
-    map per temporal row and a bias that masks unused keys. Prompted frames are decoded eagerly. Layers that
-    autocast would cast hold bfloat16 weights. Results are cloned, because the next replay overwrites its
-    outputs. The constructor compiles, which takes minutes on CUDA; it raises BackendError when that fails.
+    All modules of a tracked frame are compiled for fixed shapes. Memory therefore has the fixed form, with
+    one map per temporal row and a bias that masks unused keys. Prompted frames are decoded eagerly. Layers
+    that autocast would cast have bfloat16 weights. Results are cloned, because the next replay of a graph
+    overwrites its outputs.
+
+    The constructor compiles, which takes minutes on CUDA. It raises BackendError if that fails.
     """
 
     def __init__(self, network: Network, device: torch.device, compiler: Compiler = "inductor") -> None:
-        from torch._dynamo.exc import TorchDynamoException  # imported here because it takes seconds
+        from torch._dynamo.exc import TorchDynamoException  # imported here because the import takes seconds
 
         super().__init__(network, device, bfloat16=True)
         if compiler == "inductor" and device.type == "cuda" and importlib.util.find_spec("triton") is None:
@@ -172,10 +177,10 @@ class CompiledModules(Modules):
         return features
 
     def attend(self, features: Tensor, ring: Ring, plan: MemoryPlan) -> Tensor:
-        """As `Modules.attend`, in the fixed form.
+        """Return what `Modules.attend` returns, computed with memory in the fixed form.
 
-        Raises ValueError when the plan does not fit: two maps in one row, or, in a network with pooled keys,
-        a single map in a row other than the last.
+        Raises ValueError for a plan that does not fit this form: two maps in one row, too many pointers, or,
+        in a network with pooled keys, a single map in a row other than the last.
         """
         ring.check(*plan.slots, *plan.pointer_slots)
         layout = self.upload(torch.tensor(fixed_layout(self._spec, plan, empty=ring.slots)))
@@ -202,12 +207,12 @@ class CompiledModules(Modules):
         return map_, stored
 
     def precision(self) -> torch.autocast:
-        # Cached casts of weights would be allocated in the memory of a CUDA graph.
+        # Without the cache: cached casts of weights would lie in memory that belongs to a CUDA graph.
         return torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
 
     @torch.inference_mode()
     def _compile(self) -> None:
-        """Run every compiled module until it is replayed, on a black image and an empty memory."""
+        """Run every compiled module on a black image and an empty memory, until it is replayed."""
         spec = self._spec
         ring = Ring(spec, 1, self.device)
         plan = MemoryPlan(slots=(0,), rows=(spec.temporal_rows - 1,), pointer_slots=(0,))
@@ -228,7 +233,7 @@ def open_modules(
 ) -> Modules:
     """Open a network's modules on a device in one of `MODES`.
 
-    Raises ValueError for another mode, and BackendError when the network does not fit into the device's
+    Raises ValueError for an unknown mode, and BackendError if the network does not fit into the device's
     memory or can't be compiled.
     """
     if mode not in MODES:
@@ -245,7 +250,7 @@ def open_modules(
 
 
 def with_bfloat16_weights(network: Network) -> Network:
-    """A copy whose linear and convolutional layers hold bfloat16 weights, to be run under autocast."""
+    """Return a copy whose linear and convolutional layers have bfloat16 weights, for use under autocast."""
     converted = copy.deepcopy(network)
     for module in converted.modules():
         if isinstance(module, nn.Linear | nn.Conv2d | nn.ConvTranspose2d):
@@ -254,9 +259,9 @@ def with_bfloat16_weights(network: Network) -> Network:
 
 
 def fixed_layout(spec: NetworkSpec, plan: MemoryPlan, empty: int) -> list[int]:
-    """The ring slot of each temporal row, then of each of ``max_pointers`` pointers; ``empty`` where unused.
+    """Return the ring slot of each temporal row, followed by the slots of ``max_pointers`` pointers.
 
-    Raises ValueError for a plan that does not fit the fixed form.
+    Unused entries have the slot ``empty``. Raises ValueError for a plan that does not fit the fixed form.
     """
     alone_elsewhere = len(plan.rows) == 1 and plan.rows[0] != spec.temporal_rows - 1
     if len(set(plan.rows)) < len(plan.rows) or (spec.key_layout == "pooled" and alone_elsewhere):
@@ -271,7 +276,11 @@ def fixed_layout(spec: NetworkSpec, plan: MemoryPlan, empty: int) -> list[int]:
 
 
 def key_bias(spec: NetworkSpec, used_maps: Tensor, used_pointers: Tensor) -> Tensor:
-    """The key bias of docs/bundle.md, float32 [1,1,1,K], on the device of the bool tensors [R] and [P]."""
+    """Return the key bias (docs/bundle.md), float32 [1,1,1,K].
+
+    ``used_maps`` bool [R], ``used_pointers`` bool [P]: which temporal rows and pointers are used. The result
+    is on their device.
+    """
     tokens = spec.grid * spec.grid
     pointers = used_pointers.repeat_interleave(spec.pointer_tokens)
     if spec.key_layout == "plain":
@@ -319,7 +328,7 @@ def _encode_memory(
 
 
 def _cloned(result: Any) -> Any:
-    """Clones of tensors, and of dicts and tuples of them."""
+    """Return a clone of a tensor, or of a dict or tuple of tensors."""
     if isinstance(result, dict):
         return {name: _cloned(value) for name, value in result.items()}
     if isinstance(result, tuple):
@@ -328,10 +337,10 @@ def _cloned(result: Any) -> Any:
 
 
 def torch_device(name: str) -> torch.device:
-    """Open the device of this name ("cpu", "cuda", "cuda:1").
+    """Open the device ``name``, such as "cpu", "cuda" or "cuda:1".
 
     On CUDA this disables TF32 and enables cuDNN's benchmark mode, both for the whole process. Raises
-    ValueError for another kind of device, and BackendError with PyTorch's reason when it can't use this one.
+    ValueError for another kind of device, and BackendError if PyTorch can't use the device.
     """
     device = torch.device(name)
     if device.type == "cpu":
@@ -343,10 +352,10 @@ def torch_device(name: str) -> torch.device:
         torch.cuda.set_device(device)
         torch.ones(1, device=device).add_(1)
         torch.cuda.synchronize(device)
-    except (AssertionError, RuntimeError) as error:  # built without CUDA; driver, device or code missing
-        said = str(error).strip().splitlines()[0].partition(". ")[0].rstrip(".")
+    except (AssertionError, RuntimeError) as error:  # PyTorch lacks CUDA, or can't use the driver or GPU
+        cause = str(error).strip().splitlines()[0].partition(". ")[0].rstrip(".")
         raise BackendError(
-            f"PyTorch {torch.__version__} can't use {name}: {said}",
+            f"PyTorch {torch.__version__} can't use {name}: {cause}",
             "install a build of PyTorch for this GPU and its driver (https://pytorch.org/get-started), or"
             " choose the back end torch",
         ) from error

@@ -1,4 +1,4 @@
-"""Measures the time of PyTorch's stages in a frame."""
+"""Measures the duration of each stage of a frame in PyTorch."""
 
 from __future__ import annotations
 
@@ -11,39 +11,40 @@ from typing import Any
 import torch
 
 AFTER_THE_WAIT = "memory_encoder"
-"""The stage that starts after the frame's only synchronisation."""
+"""The stage that starts after the host has synchronised with the device, which it does once a frame."""
 
 
 class StageTimer:
-    """Measures the time inside ``with timer.stage(name)``, for stages that are finished when their calls
-    return.
+    """Measures the time inside ``with timer.stage(name)`` on the host's clock.
 
-    ``seconds``: duration of each stage of the current frame, by name.
+    It fits stages whose work is finished when their calls return. ``seconds``: duration of each stage of the
+    current frame, by name.
     """
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
 
     def start_frame(self) -> None:
-        """Start a new ``seconds`` dictionary; that of the previous frame is not changed."""
+        """Start a frame with a new dictionary ``seconds``; the one of the previous frame is not changed."""
         self.seconds = {}
 
     @contextmanager
     def stage(self, name: str, *, on_host: bool = False) -> Iterator[None]:
-        """Measure a stage; ``on_host``: it runs on the host only."""
+        """Measure the stage ``name`` inside a ``with`` block. ``on_host``: it runs on the host only."""
         start = time.perf_counter()
         yield
         self.seconds[name] = time.perf_counter() - start
 
     def waited(self) -> None:
-        """Call after the host has synchronised with the device."""
+        """Note that the host has synchronised with the device. Must be called each time that it has."""
 
 
 class EventTimer(StageTimer):
-    """Timer for an asynchronous device, with a pair of events around each stage.
+    """Measures stages on an asynchronous device, with a pair of events around each stage.
 
-    The events are read after the frame's synchronisation, without one of their own. The memory encoder runs
-    after it, so its reported time is that of the previous frame; only in the first frame it is waited for.
+    The events are read after the frame's synchronisation, so reading them does not add another one. The
+    memory encoder starts after the synchronisation. So its reported time is that of the previous frame; only
+    in the first frame the host waits for it.
     """
 
     def __init__(self, new_event: Callable[[], Any] | None = None) -> None:
@@ -92,5 +93,5 @@ class EventTimer(StageTimer):
 
 
 def stage_timer(device: torch.device) -> StageTimer:
-    """The timer for a device."""
+    """Return the timer that fits a device."""
     return EventTimer() if device.type == "cuda" else StageTimer()

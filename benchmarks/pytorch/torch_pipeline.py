@@ -1,4 +1,4 @@
-"""The PyTorch pipeline, on the CPU or a GPU: the baseline for comparisons."""
+"""A pipeline that runs the network in PyTorch, on the CPU or a GPU: the baseline for comparisons."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ Preprocess = Callable[[Image, View], NDArray[np.float32]]
 
 
 class TorchPipeline(FrameState):
-    """The `Pipeline` contract on a PyTorch network.
+    """A `Pipeline` that runs a PyTorch network.
 
-    A frame sends the preprocessed image to the device once and synchronises once, when its candidates are
-    asked for, for some 100 bytes. On CUDA `stage_seconds` are measured on the device; the memory encoder's is
-    that of the previous frame (see `timing.EventTimer`).
+    In each frame the preprocessed image is copied to the device once, and the host synchronises once, when it
+    reads the candidates (some 100 bytes). On CUDA `stage_seconds` are measured on the device; the time of the
+    memory encoder is that of the previous frame (see `timing.EventTimer`).
 
     Args:
-        network: Moved to the device.
-        preprocess: Converts an image and a view to network input float32 [1,3,S,S]; default: a `Preprocessor`
+        network: The network; it is moved to the device.
+        preprocess: Converts an image and a view to network input float32 [1,3,S,S]; None: a `Preprocessor`
             with the network's mean and standard deviation.
         threads: CPU threads of PyTorch in the whole process, 0 for `default_threads`.
         device: cpu, cuda or cuda:N.
         mode: One of `modes.MODES`: fp32 (eager, without TF32), bf16 (autocast) or compiled (bfloat16, whole
             modules by torch.compile).
-        compiler: ``backend`` of torch.compile.
+        compiler: Argument ``backend`` of torch.compile, for mode compiled.
 
     Raises:
         BackendError: The device or the compiler can't be used.
@@ -65,7 +65,7 @@ class TorchPipeline(FrameState):
         self._no_prompt = no_prompt(spec.side)
         self._features_of_view: Tensors = {}
         self._prompt: Tensors = {}
-        self._answer: Tensor | None = None  # of a look that nobody has waited for
+        self._answer: Tensor | None = None  # result of `_run_decoder` that was not read yet
         self._forget_frame()
         with torch.inference_mode():
             self._tracking = self._run_prompt_encoder(
@@ -76,8 +76,11 @@ class TorchPipeline(FrameState):
     def from_bundle(
         cls, bundle: Bundle, threads: int = 0, device: str = "cpu", mode: str = "fp32"
     ) -> TorchPipeline:
-        """Create the pipeline of the network that a bundle was exported from."""
-        torch_device(device)  # fails early, before the weights are read
+        """Create a pipeline with the network from which a bundle was exported.
+
+        Raises BackendError if the device can't be used.
+        """
+        torch_device(device)  # raises an error before the weights are read, which takes long
         return cls(load_bundle_network(bundle.folder), threads=threads, device=device, mode=mode)
 
     def _start(self, image: Image, frames: Sequence[TargetFrame]) -> None:
@@ -127,7 +130,7 @@ class TorchPipeline(FrameState):
 
     @torch.inference_mode()
     def _run_decoder(self, frame: TargetFrame) -> Tensor:
-        """Everything that the host needs in one tensor, so that there is one copy."""
+        """Decode the candidates. Returns all numbers that the host needs in one tensor, for a single copy."""
         with self._timer.stage("mask_decoder"):
             decoded = self._modules.decode(self._prompt, self._features_of_view, tracked=self._has_memory)
             self._logits, self._candidate_pointers = decoded["masks"][0], decoded["pointers"]
@@ -139,7 +142,7 @@ class TorchPipeline(FrameState):
             return torch.cat([per_row.flatten(), decoded["presence"]])
 
     def _read(self, frame: TargetFrame, answer: Tensor) -> Decoded:
-        """Wait for what `_run_decoder` returned."""
+        """Copy the result of `_run_decoder` to the host, which waits for the device."""
         numbers = answer.cpu().numpy()
         self._timer.waited()
         frame.seconds |= self._timer.seconds
@@ -181,7 +184,7 @@ class TorchPipeline(FrameState):
 
 
 def pipeline_spec(spec: NetworkSpec) -> PipelineSpec:
-    """The constants of a network that the tracker needs."""
+    """Return the constants of a network that the tracker needs."""
     return PipelineSpec(
         name=spec.name,
         image_side=spec.side,

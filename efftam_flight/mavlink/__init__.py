@@ -1,1 +1,2 @@
-"""MAVLink: our camera component, the client of the gimbal's manager, and what joins them to the tracker."""
+"""MAVLink: the camera component, the client of the gimbal manager, and the bridge that connects both with the
+tracker."""

@@ -1,4 +1,4 @@
-"""Joins links, camera component and gimbal client: what a node runs in a thread of its own."""
+"""The bridge: connects links, camera component and gimbal client. The node runs it in a thread of its own."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ from efftam_ros.messages.reports import BoxReport, MotionReport, ResultReport
 MAX_DECODERS = 16
 REPORT_AGAIN_S = 5.0
 UNASKED_S = 10.0
-# Another camera of our ids that sends so soon after our start was there before us.
+# If another camera with our ids sends within this time after our start, it was running before us, s.
 FIRST_S = 5.0
 FOLLOW_COMPONENT = mav.MAV_COMP_ID_ONBOARD_COMPUTER
 TEXT_BYTES, MAX_PIECES = 50, 5
-# How long the stop sequence may take: launch kills the process after 5 s. Then the last messages' way.
+# At the end the stop sequence may take END_S. Then the links stay open for READ_S, so that the last messages
+# are read. Both together must take less than 5 s, after which launch kills the process.
 END_S, READ_S = 3.0, 0.2
 
 
 class _Link:
-    """A connection with its frames."""
+    """A connection with the encoders and decoders of its MAVLink frames."""
 
     def __init__(
         self, connection: Connection, config: BridgeConfig, signer: Signer | None, link_id: int
@@ -60,10 +61,12 @@ class _Link:
 
 
 class Bridge:
-    """One thread at a time. Messages are not passed from one of the ``connections`` to another.
+    """Connects the tracker with an autopilot and ground stations.
 
-    ``report`` takes one line for the log; repeats of a line within 5 s are left out. ``signer`` signs all
-    that is sent, and what it refuses is ignored. ``vehicle`` gets the vehicle's positions.
+    Not thread-safe: only one thread may call it at a time. Messages are not forwarded from one of the
+    ``connections`` to another. ``report`` is called with each line for the log; a line that is repeated
+    within 5 s is left out. ``signer`` signs each message that is sent, and messages that it refuses are
+    ignored. ``vehicle`` is called with each position of the vehicle.
     """
 
     def __init__(
@@ -90,36 +93,37 @@ class Bridge:
         self.gimbal = GimbalClient(config, self, gimbal, self._report)
         self._vehicle = VehicleState(config, vehicle)
         self.follow = Follow(config, self._send_follow, self._report)
-        self._restarts = 0  # of the autopilot
+        self._restarts = 0  # number of restarts of the autopilot so far
         self._landing = LandingTarget(config.system_id, config.camera_roll, self._report)
         self._next_tick_s = -math.inf
         self._started_s: float | None = None
-        self._texts = 0  # long ones sent
+        self._texts = 0  # number of the last text that was sent in several pieces
         self._strangers: set[tuple[int, int]] = set()
         self._is_signing_reported = signer is not None
-        # Why this bridge must not go on: another one has its ids and was there before it; empty while it may.
+        # Why this bridge must end: another camera with its ids was running before it. Empty if there is none.
         self.refusal = ""
 
-    # From the tracker and the controller
+    # Calls of the tracker and the controller
 
     def track(self, status: BoxReport) -> None:
         self._landing.status = status
         self.camera.track(status, self._clock())
 
     def estimate(self, estimate: MotionReport) -> None:
-        """Take the tracker's newest bearing, for LANDING_TARGET."""
+        """Send the tracker's newest bearing as LANDING_TARGET, if the setting `landing_target` is on."""
         if self.config.landing_target:
             message = self._landing.message(estimate, self.gimbal.autopilot_clock, self._clock())
             if message is not None:
                 self.send(message)
 
     def locate(self, report: PositionReport) -> None:
-        """Take the newest position of the steered target."""
+        """Store the newest position of the steered target, for ground stations and for FOLLOW_TARGET."""
         self.camera.locate(report, self._clock())
         self.follow.locate(report, self._clock())
 
     def enable_follow(self, wanted: bool) -> str:
-        """See `Follow.enable`."""
+        """Enable or end the sending of FOLLOW_TARGET. Return why no position can be sent yet; empty if one
+        can. Raise InputError if it can't be enabled now."""
         return self.follow.enable(wanted, self._clock())
 
     def selection_result(self, result: ResultReport) -> None:
@@ -130,20 +134,21 @@ class Bridge:
         self.camera.set_camera(camera)
 
     def take_control(self, wanted: bool, fresh: bool = True) -> None:
-        """Take the gimbal from its manager, or give it back; see `GimbalClient.take_control`."""
+        """Request control of the gimbal, or stop the gimbal and release control; see
+        `GimbalClient.take_control`."""
         self.gimbal.take_control(wanted, self._clock(), fresh)
 
     def set_rates(self, rates: Rates) -> None:
-        """Rates of the controller. Another component's command that has arrived meanwhile ends steering
-        first: a rate that is sent after it would undo it."""
+        """Set the controller's rates. Waiting messages are handled first: another component's command among
+        them ends steering, and a rate sent after this command would undo it."""
         now = self._clock()
         self._receive(now)
         self.gimbal.set_rates(rates, now)
 
-    # The links' side
+    # Work on the links
 
     def send(self, message: Message, link: str | None = None) -> None:
-        """Send on one link, or on all."""
+        """Send a message on one link, or on all links if ``link`` is None."""
         for name, each in self._links.items():
             if link is None or name == link:
                 each.connection.send(each.encoder.encode(message))
@@ -153,20 +158,20 @@ class Bridge:
             each.connection.send(each.follow_encoder.encode(message))
 
     def poll(self, timeout_s: float = TICK_S) -> None:
-        """Wait for messages in real time, at most until the next tick, and do the due work."""
+        """Wait for messages, at most until the next tick or ``timeout_s``, and do the work that is due."""
         files = [file for link in self._links.values() for file in link.connection.files()]
         wait_s = min(max(self._next_tick_s - time.monotonic(), 0.0), timeout_s)
-        # Connections without a file are looked at with each tick.
+        # A connection without a file can't be waited for. Each tick reads it.
         try:
             ready = select.select(files, [], [], wait_s)[0]
-        except (OSError, ValueError):  # ValueError: of a link that was lost there is no file any more
+        except (OSError, ValueError):  # ValueError: a link was lost, and its file is closed
             ready = []
             time.sleep(wait_s)
         if ready or time.monotonic() >= self._next_tick_s:
             self.step()
 
     def step(self) -> None:
-        """Do what `poll` does, without waiting."""
+        """Handle the messages that have arrived, and do the tick if it is due. Never wait."""
         now = self._clock()
         self._receive(now)
         if now.steady_s >= self._next_tick_s:
@@ -179,8 +184,8 @@ class Bridge:
                 self._handle(message, name, now)
 
     def close(self) -> None:
-        """Stop the gimbal, give it back when it stands, close the links; takes a second or two. One that has
-        the ids of another bridge sends nothing: the gimbal is the other's."""
+        """Stop the gimbal, release control when the gimbal stands, and close the links. This takes a second
+        or two. With a `refusal` nothing is sent, because the gimbal is controlled by the other bridge."""
         if self.refusal:
             self._close_links()
             return
@@ -189,8 +194,8 @@ class Bridge:
         while not self.gimbal.at_rest and self._clock().steady_s < end_s:
             self.poll()
         if not self.gimbal.at_rest:
-            self._report(Severity.ERROR, f"the gimbal has not come to a stand within {END_S:g} s")
-        # ArduPilot drops what it has not read when a TCP connection is closed.
+            self._report(Severity.ERROR, f"the gimbal has not stopped within {END_S:g} s")
+        # When a TCP connection closes, ArduPilot drops messages that it has not read yet.
         end_s = self._clock().steady_s + READ_S
         while self._clock().steady_s < end_s:
             self.poll()
@@ -214,7 +219,8 @@ class Bridge:
             self._landing.measure(message, now)
 
     def _notice_stranger(self, message: Message, now: Instant) -> None:
-        """Warn once per component whose ids conflict with ours."""
+        """Warn once for each other component whose ids conflict with ours. Set `refusal` if that component
+        was running before this bridge."""
         if message.get_type() != "HEARTBEAT":
             return
         self._notice_signing(message)
@@ -226,12 +232,12 @@ class Bridge:
             is_echo = message.custom_mode == self.camera.instance
             if not is_echo and self._started_s is not None and now.steady_s - self._started_s < FIRST_S:
                 self.refusal = (
-                    f"another camera is {sender[0]}/{sender[1]} already, perhaps a second bridge; {remedy}"
+                    f"another camera, perhaps a second bridge, has the ids {sender[0]}/{sender[1]} already;"
+                    f" {remedy}"
                 )
                 return
-            what = (
-                "a link returns what is sent" if is_echo else f"another camera is {sender[0]}/{sender[1]} too"
-            )
+            other = f"another camera has the ids {sender[0]}/{sender[1]}"
+            what = "a link returns what is sent" if is_echo else other
             fault = f"{what}: stations take both for one camera; {remedy}"
         elif message.autopilot != mav.MAV_AUTOPILOT_INVALID and sender[0] != ours.system_id:
             fault = (
@@ -244,7 +250,7 @@ class Bridge:
         self._report(Severity.WARNING, fault)
 
     def _notice_signing(self, message: Message) -> None:
-        """Warn once that an autopilot which signs may silently refuse what is not signed."""
+        """Warn once if the autopilot signs and this bridge does not: it may refuse our messages silently."""
         is_signed = message.get_header().incompat_flags & mav.MAVLINK_IFLAG_SIGNED
         if is_signed and message.autopilot != mav.MAV_AUTOPILOT_INVALID and not self._is_signing_reported:
             self._is_signing_reported = True
@@ -285,13 +291,14 @@ class Bridge:
         if self._started_s is None:
             self._started_s = now.steady_s
         elif now.steady_s - self._started_s > UNASKED_S and not self.camera.asked_for_information:
-            self.camera.asked_for_information = True  # reported once
+            self.camera.asked_for_information = True  # so that the line is logged only once
             self._report(
                 Severity.INFO, f"no ground station asked for the camera's information in {UNASKED_S:g} s"
             )
 
     def _report(self, severity: Severity, text: str) -> bool:
-        """Log a line, and send warnings and errors to the ground stations; False where it was just logged."""
+        """Log a line, and send warnings and errors to the ground stations too. Return False, and do nothing,
+        if the same line was logged less than `REPORT_AGAIN_S` ago."""
         now_s = self._clock().steady_s
         if now_s - self._reported.get(text, -math.inf) < REPORT_AGAIN_S:
             return False
@@ -304,7 +311,8 @@ class Bridge:
         return True
 
     def _send_text(self, severity: Severity, text: bytes) -> None:
-        """Send a text as STATUSTEXT; a long one in pieces with one number, as MAVLink 2 defines them."""
+        """Send a text as STATUSTEXT. A text of more than 50 bytes is sent in pieces, which carry a common
+        number, as MAVLink 2 defines it. After five pieces the rest is cut off."""
         pieces = [text[at : at + TEXT_BYTES] for at in range(0, len(text), TEXT_BYTES)][:MAX_PIECES]
         if len(pieces) > 1:
             self._texts = self._texts % 65535 + 1

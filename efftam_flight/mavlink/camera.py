@@ -1,4 +1,5 @@
-"""The camera component: shows ground stations the tracker's status and receives their selections."""
+"""The MAVLink camera component: sends the tracker's status to ground stations and receives their
+selections."""
 
 from __future__ import annotations
 
@@ -33,31 +34,33 @@ REQUEST_INFORMATION = mav.MAV_CMD_REQUEST_CAMERA_INFORMATION
 TRACK_POINT = mav.MAV_CMD_CAMERA_TRACK_POINT
 TRACK_RECTANGLE = mav.MAV_CMD_CAMERA_TRACK_RECTANGLE
 STOP_TRACKING = mav.MAV_CMD_CAMERA_STOP_TRACKING
-# Which parameter (counted from 0) of a command names the camera.
+# For each command, the index (from 0) of the parameter that holds the camera's id.
 CAMERA_PARAMETER = {TRACK_POINT: 3, TRACK_RECTANGLE: 4, STOP_TRACKING: 0}
 ACCEPTED: int = mav.MAV_RESULT_ACCEPTED
 REJECTED: int = mav.MAV_RESULT_TEMPORARILY_REJECTED
 DENIED: int = mav.MAV_RESULT_DENIED
 UNSUPPORTED: int = mav.MAV_RESULT_UNSUPPORTED
 IN_PROGRESS: int = mav.MAV_RESULT_IN_PROGRESS
-NOT_SET = 2**31 - 1  # of the whole-number parameters of COMMAND_INT
+NOT_SET = 2**31 - 1  # means "not set" in the whole-number parameters of COMMAND_INT
 
 HEARTBEAT_S = 1.0
-# A box may hang over the video's edge; numbers beyond this are pixels.
+# Coordinates are 0 to 1 of the video's size, and a box may extend beyond the edge. A larger coordinate than
+# this is refused: the station sent pixels.
 PIXELS = 3.0
 DEFAULT_INTERVAL_S = 0.2
 SHORTEST_INTERVAL_S = 0.02
-# Ground stations give up after 2 s.
+# A selection that the tracker has not answered after this time is rejected, s. Ground stations wait for 2 s.
 DECISION_S = 1.5
-# An older position of the target is none, s.
+# A position of the target that is older than this is sent as unknown, s.
 POSITION_AGE_S = 1.0
-# Within this time the same command counts as a repeat of one whose answer was lost; one that is marked as a
-# repeat counts for longer.
+# Within this time, s, the same command counts as a repeat of a command whose answer was lost. For commands
+# that are marked as repeats the longer time applies.
 REPEAT_S = 1.0
 MARKED_REPEAT_S = 5.0
-# More requests than wait for a decision at once, while the images' clock stands still.
+# Number of stamps of requests that are stored, to make each stamp unique. More requests never wait at once.
 MAX_STAMPS = 64
-# Nobody knows the sensor's size; only its ratio to the focal length has a meaning.
+# CAMERA_INFORMATION needs the sensor's width, mm, which is unknown. Stations use only its ratio to the focal
+# length, which is right.
 NOMINAL_SENSOR_MM = 6.0
 CAPABILITIES = (
     mav.CAMERA_CAP_FLAGS_HAS_TRACKING_POINT
@@ -65,47 +68,51 @@ CAPABILITIES = (
     | mav.CAMERA_CAP_FLAGS_HAS_TRACKING_GEO_STATUS
 )
 
-Sender = tuple[str, int, int]  # link, system, component
+Sender = tuple[str, int, int]  # link by which a command came, system id and component id of its sender
 
 
 class TrackerPort(Protocol):
-    """The way to the tracker. It must not block."""
+    """Interface through which the camera component passes selections to the tracker."""
 
     def select(self, request: Selection) -> str | None:
-        """Publish a request, in 0..1 of the tracker's image; no two have the same stamp.
+        """Publish a request, with coordinates in 0..1 of the tracker's image. Each request has another stamp.
 
-        Its outcome arrives later. Returns why the request can't be published now, None if it was.
+        Must not block. The outcome arrives later, by `CameraComponent.selection_result`. Return None if the
+        request was published, otherwise the reason.
         """
 
 
 class Outbox(Protocol):
-    """Where messages leave."""
+    """Interface that sends MAVLink messages."""
 
     def send(self, message: Message, link: str | None = None) -> None:
-        """Send on one link, or on all."""
+        """Send a message on one link, or on all links if ``link`` is None."""
 
 
 @dataclass
 class _Command:
-    """A selection command that was carried out, for its answer when the command is repeated, also by another
-    link."""
+    """A selection command that was carried out. It is stored to answer repeats of the command, which may
+    arrive on another link."""
 
     links: list[str]
     parameters: tuple[float, ...]
     taken_s: float
     request: Selection
-    result: int | None = None  # None: the tracker has not decided yet
-    refusal: str = ""  # for an image that the tracker has not answered yet: published again once it has
+    result: int | None = None  # MAV_RESULT; None: the tracker has not decided yet
+    # The tracker's refusal, if the image of the request has not reached the tracker yet. The request is
+    # published again when the image has been answered.
+    refusal: str = ""
 
 
 def firmware_version(version: str) -> int:
-    """Return a version as MAVLink packs it: its first number in the lowest byte."""
+    """Return a version such as "1.2.3" as MAVLink packs it: one byte per number, the first one lowest."""
     numbers = [int("".join(filter(str.isdigit, part)) or 0) for part in version.split(".")[:4]]
     return sum((number & 0xFF) << (8 * place) for place, number in enumerate(numbers))
 
 
 class CameraComponent:
-    """Answers commands, streams the tracker's status. One thread at a time."""
+    """Answers commands of ground stations and streams the tracker's status. Not thread-safe: only one thread
+    may call it at a time."""
 
     def __init__(
         self,
@@ -115,25 +122,29 @@ class CameraComponent:
         report: Callable[[Severity, str], object],
     ) -> None:
         self.config = config
-        # In our heartbeats: distinguishes them from those of another camera with our ids.
+        # A random number in our heartbeats, by which they differ from those of another camera with our ids.
         self.instance = random.getrandbits(32)
         self._outbox, self._tracker, self._report = outbox, tracker, report
         self._camera: CameraModel | None = None
         self._status = BoxReport(0)
         self._received_s: float | None = None
         self._sent_status: tuple[int, int] | None = None
-        self._position: tuple[PositionReport | None, float] = (None, -math.inf)  # when it came
-        self._intervals: dict[tuple[int, Sender], float] = {}  # by message
-        self._due: dict[tuple[int, str], float] = {}  # by message and link
-        self._commands: dict[tuple[int, int, int], _Command] = {}  # by system, component and number
-        self._image_offset_ns = 0  # offset from the images' clock to the system's
+        # The newest position of the target, and its arrival, s.
+        self._position: tuple[PositionReport | None, float] = (None, -math.inf)
+        # The interval of each requested stream, s, by (message id, requester).
+        self._intervals: dict[tuple[int, Sender], float] = {}
+        # When the next message of each stream is due, s, by (message id, link).
+        self._due: dict[tuple[int, str], float] = {}
+        # The newest selection command of each kind from each sender, by (system id, component id, command).
+        self._commands: dict[tuple[int, int, int], _Command] = {}
+        self._image_offset_ns = 0  # the images' clock minus the system's clock
         self._next_heartbeat_s = -math.inf
         self._started_s: float | None = None
-        self._stamps: deque[int] = deque(maxlen=MAX_STAMPS)  # of the last requests
+        self._stamps: deque[int] = deque(maxlen=MAX_STAMPS)  # stamps of the last requests, ns
         self.asked_for_information = False
 
     def set_camera(self, camera: CameraModel) -> None:
-        """Set the calibration and size of the images, for CAMERA_INFORMATION."""
+        """Set calibration and size of the images, which CAMERA_INFORMATION contains."""
         self._camera = camera
 
     @property
@@ -141,7 +152,7 @@ class CameraComponent:
         c = self.config
         return StreamView(c.view_left, c.view_top, c.view_width, c.view_height, c.view_quarter_turns)
 
-    # The tracker's side
+    # Calls of the tracker
 
     def track(self, status: BoxReport, now: Instant) -> None:
         self._status, self._received_s = status, now.steady_s
@@ -154,11 +165,12 @@ class CameraComponent:
                 self._tracker.select(command.request)
 
     def locate(self, report: PositionReport, now: Instant) -> None:
-        """Take the newest position of the steered target."""
+        """Store the newest position of the steered target, for CAMERA_TRACKING_GEO_STATUS."""
         self._position = (report, now.steady_s)
 
     def selection_result(self, result: ResultReport) -> None:
-        """Take the tracker's decision on a request of ours; ignore results of others' requests."""
+        """Answer the command whose request the tracker has decided. Results of other components' requests are
+        ignored."""
         for key, command in self._commands.items():
             stamp_ns = command.request.stamp_ns
             if stamp_ns != result.stamp_ns or command.result is not None:
@@ -166,15 +178,17 @@ class CameraComponent:
             if result.outcome is not Outcome.REFUSED:
                 self._decide(key, command, ACCEPTED)
             elif 0 < self._status.stamp_ns < stamp_ns:
-                # Images may arrive later than the station's picture of them.
+                # The tracker has not answered an image of this stamp yet: the station may receive its video
+                # sooner than the tracker its images.
                 command.refusal = result.message
             else:
                 self._refuse(key, command, result.message)
 
-    # Time
+    # Periodic work
 
     def tick(self, now: Instant) -> None:
-        """Heartbeat, streams, decisions that are overdue; call at 50 Hz."""
+        """Send the heartbeat and the streams that are due, and reject commands that the tracker did not
+        answer. Must be called at 50 Hz."""
         if self._started_s is None:
             self._started_s = now.steady_s
         if now.steady_s >= self._next_heartbeat_s:
@@ -188,7 +202,8 @@ class CameraComponent:
         for (number, link), due_s in self._due.items():
             wanted = [s for (of, sender), s in self._intervals.items() if (of, sender[0]) == (number, link)]
             if wanted and now.steady_s >= due_s:
-                # Counted from when it was due, so that ticks do not slow the stream down.
+                # The next time counts from when this message was due, not from this tick. Otherwise the rate
+                # would be lower than requested.
                 self._due[number, link] = max(due_s + min(wanted), now.steady_s)
                 self._send_stream(number, link, now)
         for key, command in self._commands.items():
@@ -205,13 +220,13 @@ class CameraComponent:
         self._decide(key, command, DENIED)
 
     def _decide(self, key: tuple[int, int, int], command: _Command, result: int) -> None:
-        """Answer on every link by which the command came."""
+        """Store the result of a command, and send it on each link by which the command came."""
         command.result = result
         for link in command.links:
             self._acknowledge(key[2], result, (link, *key[:2]))
 
     def _notice_silence(self, now: Instant) -> None:
-        """Report the target as LOST when the tracker is silent, in place of repeating its last status."""
+        """Report the target as LOST when the tracker is silent, instead of repeating its last status."""
         if (
             self._received_s is not None
             and now.steady_s - self._received_s > self.config.tracker_silence
@@ -243,11 +258,11 @@ class CameraComponent:
         message = tracking_message(self._status, self._view, config.lost_status, config.rendered)
         self._outbox.send(message, link)
 
-    # The operator's side
+    # Commands of ground stations
 
     def handle(self, message: Message, link: str, now: Instant) -> None:
-        """Answer a command for us. Of a broadcast only what we support is answered: the rest may be meant for
-        others."""
+        """Carry out and answer a command to this camera. A broadcast command that the camera does not support
+        gets no answer, because it may be meant for another component."""
         kind = message.get_type()
         if kind not in ("COMMAND_LONG", "COMMAND_INT"):
             return
@@ -266,7 +281,9 @@ class CameraComponent:
                 result: int | None = DENIED
                 if message.target_component == 0:
                     return
-                self._deny(f"it names camera {camera:g}, this one is {ours}; use that, or 0 for all")
+                self._deny(
+                    f"it is for camera {camera:g}, but this is camera {ours}; give {ours}, or 0 for all"
+                )
             else:
                 result = self._select(number, parameters, sender, getattr(message, "confirmation", 0), now)
             self._acknowledge(number, IN_PROGRESS if result is None else result, sender)
@@ -278,7 +295,7 @@ class CameraComponent:
             result = ACCEPTED
         elif number == REQUEST_INFORMATION:
             result, named = ACCEPTED, float(INFORMATION) if named == 1.0 else math.nan
-        # What we have nothing to do with may be a broadcast's business with another component.
+        # A broadcast of an unsupported command or message id is meant for another component.
         foreign = named not in STREAMED if number == SET_INTERVAL else result == UNSUPPORTED
         if foreign and message.target_component == 0:
             return
@@ -346,8 +363,9 @@ class CameraComponent:
     def _select(
         self, number: int, parameters: tuple[float, ...], sender: Sender, confirmation: int, now: Instant
     ) -> int | None:
-        """Hand a selection on; None while the tracker has not decided."""
-        # NaN equals nothing, not even the NaN of the same command sent again.
+        """Publish the request of a selection command, unless the command is a repeat. Return the result to
+        acknowledge, None while the tracker has not decided."""
+        # NaN is replaced, because it would differ from the NaN of a repeated command.
         comparable = tuple(p if math.isfinite(p) else -math.inf for p in parameters)
         link, key = sender[0], (*sender[1:], number)
         known = self._commands.get(key)
@@ -369,7 +387,8 @@ class CameraComponent:
         return command.result
 
     def _read(self, number: int, parameters: tuple[float, ...], now: Instant) -> Selection | None:
-        """Return the request in a command; None when its numbers are no selection."""
+        """Return the request that a command contains; None, after a warning, if its numbers are no
+        selection."""
         if number == STOP_TRACKING:
             return Selection(self._stamp(now.stamp_ns), normalized=True)
         latency_ns = round(self.config.video_latency * NS)
@@ -385,13 +404,13 @@ class CameraComponent:
             if 0.0 <= u <= 1.0 and 0.0 <= v <= 1.0:
                 points = (self._view.to_image(u, v),)
                 return Selection(stamp_ns, points=points, labels=(1,), normalized=True)
-            self._deny(f"the point {u:g}, {v:g} is not in the video; give 0 to 1 of it")
+            self._deny(f"the point {u:g}, {v:g} is not in the video; give 0 to 1 of its size")
             return None
-        # Whoever drags a box upwards or to the left may send its corners in that order.
+        # A box that was drawn upwards or to the left may have its corners in that order.
         shown = between((u, v), (right, bottom)).clipped(1.0, 1.0)
-        if shown.is_empty:  # also where a number is NaN
+        if shown.is_empty:  # also true if a coordinate is NaN
             corners = ", ".join(f"{edge:g}" for edge in edges)
-            self._deny(f"the corners {corners} are no box in the video; give 0 to 1 of it")
+            self._deny(f"the corners {corners} are no box in the video; give 0 to 1 of its size")
             return None
         return Selection(stamp_ns, box=self._view.box_to_image(shown), normalized=True)
 
@@ -399,8 +418,9 @@ class CameraComponent:
         self._report(Severity.WARNING, f"selection refused: {why}")
 
     def _stamp(self, stamp_ns: int) -> int:
-        """Return a stamp that no other request has, as the results are matched by it. A negative one, which
-        simulated time has at its start, becomes 0, because no message can carry it."""
+        """Return the stamp, increased until no stored request has it, because results are matched by stamp. A
+        negative stamp becomes 0, because messages can't carry it; simulated time has such stamps at its
+        start."""
         stamp_ns = max(stamp_ns, 0)
         while stamp_ns in self._stamps:
             stamp_ns += 1
@@ -409,7 +429,7 @@ class CameraComponent:
 
 
 def _parameters(message: Message) -> tuple[float, ...]:
-    """Return the seven parameters; NaN where a whole number is not set."""
+    """Return the seven parameters of a command; NaN for a whole number that is not set."""
     if message.get_type() == "COMMAND_LONG":
         return tuple(float(getattr(message, f"param{i}")) for i in range(1, 8))
     whole = [math.nan if v == NOT_SET else float(v) for v in (message.x, message.y)]

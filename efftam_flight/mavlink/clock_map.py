@@ -1,7 +1,9 @@
-"""From another machine's clock to ours: the smallest delay seen in the last ten seconds counts as none.
+"""Converts times of another machine's clock to our clock. The message with the smallest delay in the last ten
+seconds is taken as one without delay.
 
-A clock that runs a percent slow (a simulator's) would be off by a tenth of a second after ten: its drift is
-the median of those between the best of each second, and taken out.
+A simulator's clock may run slow by a percent, which makes an error of 0.1 s in ten seconds. So the drift is
+estimated and corrected. For each second the message with the smallest delay is kept. The drift is the median
+of the drifts between all pairs of these messages.
 """
 
 from __future__ import annotations
@@ -14,25 +16,29 @@ from collections import deque
 from efftam_flight.control_config import Instant
 from efftam_flight.values import NS
 
-# International atomic time is ahead of the system's by so much since 2017, and no leap second will follow.
+# Since 2017 international atomic time is ahead of the system's clock by this. No more leap seconds are
+# planned.
 TAI_AHEAD_NS = 37 * NS
-# An image is at most so old when it is answered, and its stamp ahead of arrival by at most so much.
+# When the tracker answers an image, the image is at most OLDEST_NS old, and its stamp lies at most AHEAD_NS
+# in the future. Otherwise the stamp is of another clock.
 OLDEST_NS, AHEAD_NS = 5 * NS, 100_000_000
 
 SPAN_S, SPANS, MIN_SPANS = 1.0, 10, 4
-# Crystals drift a hundred times less; a smaller apparent drift may be the links' jitter, a larger one is no
-# clock.
+# Drifts outside this range are not corrected. A smaller one may be jitter of the link, since quartz clocks
+# drift a hundred times less. A larger one is not the drift of a clock.
 MIN_DRIFT, MAX_DRIFT = 0.002, 0.05
-# The other clock went back or ahead by more: it was started anew, s. A longer delay is no sign of that: a
-# message that merely arrives late must not look young.
+# If the other clock goes back, or ahead, by more than this, it was restarted, s. A message with a long delay
+# must not count as a restart: the delay would be ignored, and the message would look younger than it is.
 JUMP_S = 1.0
 
 
 class ClockMap:
-    """One source's clock. Feed it every message's time; both clocks in seconds, ours one that never jumps."""
+    """Maps the clock of one source to ours, by the times in its messages. All times are in seconds; ours come
+    from a clock that never jumps."""
 
     def __init__(self) -> None:
-        # Of each second the message that was fastest: its arrival, ours - theirs.
+        # For each second, of the message with the smallest delay: (arrival, our clock minus the other clock),
+        # s.
         self._best: deque[tuple[float, float]] = deque(maxlen=SPANS)
         self._drift = 0.0
         self._span_s = -math.inf
@@ -49,7 +55,8 @@ class ClockMap:
         self._drift = 0.0
 
     def to_ours(self, remote_s: float, arrival_s: float) -> float:
-        """Return when a message was made, on our clock; never later than its arrival."""
+        """Return when a message was made, on our clock, never later than its arrival. ``remote_s``: the time
+        that the message carries. ``arrival_s``: when it arrived, on our clock."""
         offset = arrival_s - remote_s
         if self.is_known and (
             remote_s < self._last_remote_s - JUMP_S or self._offset(arrival_s) - offset > JUMP_S
@@ -65,11 +72,12 @@ class ClockMap:
         return remote_s + self._offset(arrival_s)
 
     def when(self, remote_s: float, now_s: float) -> float:
-        """Return a known clock's time on ours."""
+        """Convert a time of the source's clock to ours, without using it to correct the map. `is_known` must
+        be true."""
         return remote_s + self._offset(now_s)
 
     def to_theirs(self, ours_s: float) -> float:
-        """Return the source's clock at one of our times. Raises ValueError before the first message."""
+        """Convert a time of our clock to the source's. Raise ValueError before the first message."""
         if not self.is_known:
             raise ValueError("no time of this clock has arrived yet")
         return ours_s - self._offset(ours_s)
@@ -88,8 +96,11 @@ class ClockMap:
 
 
 def image_clock(stamp_ns: int, now: Instant) -> tuple[str, int] | None:
-    """Name and present time, ns, of the clock by which a camera stamped an image that was just answered: the
-    system's, atomic time or the time since boot; None for any other."""
+    """Find the clock by which a camera stamps its images, from the stamp of an image that was just answered.
+
+    Return (name of the clock, its present time in ns). The name is empty for the system's clock. The other
+    clocks are international atomic time and the time since boot. Return None if no clock fits.
+    """
     clocks = (
         ("", now.stamp_ns),
         ("atomic time (TAI)", now.stamp_ns + TAI_AHEAD_NS),

@@ -1,17 +1,17 @@
-"""The MAVLink 2 message definitions of pymavlink."""
+"""The MAVLink 2 message definitions of pymavlink, and names for some of them."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 from typing import Any
 
-# The versioned dialect uses MAVLink 2 whatever the value of the environment variable MAVLINK20.
+# This module of pymavlink uses MAVLink 2, whatever the value of the environment variable MAVLINK20.
 from pymavlink.dialects.v20 import common as mav
 
-# pymavlink has no types.
+# pymavlink has no type annotations.
 Message = Any
 
-# Messages between a gimbal manager and its client.
+# Ids of messages that a gimbal manager sends to its clients, and of the vehicle's attitude.
 ATTITUDE = mav.MAVLINK_MSG_ID_GIMBAL_DEVICE_ATTITUDE_STATUS
 MANAGER_STATUS = mav.MAVLINK_MSG_ID_GIMBAL_MANAGER_STATUS
 MANAGER_INFORMATION = mav.MAVLINK_MSG_ID_GIMBAL_MANAGER_INFORMATION
@@ -19,7 +19,7 @@ VEHICLE_ATTITUDE = mav.MAVLINK_MSG_ID_ATTITUDE
 
 
 class Severity(IntEnum):
-    """MAV_SEVERITY of what is reported."""
+    """The severity of a log line, as MAVLink's MAV_SEVERITY."""
 
     ERROR = mav.MAV_SEVERITY_ERROR
     WARNING = mav.MAV_SEVERITY_WARNING

@@ -1,4 +1,4 @@
-"""MAVLink frames out of bytes and into bytes, by pymavlink. Nothing that comes in raises."""
+"""Decodes and encodes MAVLink frames by pymavlink. Decoding never raises, whatever bytes arrive."""
 
 from __future__ import annotations
 
@@ -7,25 +7,27 @@ from efftam_flight.mavlink.signing import Signer, Verifier
 
 
 class Decoder:
-    """Finds the messages in one peer's bytes.
+    """Finds the messages in the bytes of one peer.
 
-    ``datagrams``: every piece holds whole frames; what is left of it is dropped. ``signer``: whole messages
-    without a right signature are left out; it counts them.
+    ``datagrams``: each piece of bytes holds whole frames, so that an incomplete frame at its end is dropped.
+    ``signer``: checks signatures; messages without a valid signature are left out and counted. None: messages
+    are not checked.
     """
 
     def __init__(self, datagrams: bool, signer: Signer | None = None) -> None:
         self._datagrams, self._signer = datagrams, signer
         self._parser = Verifier(None)
-        self._parser.robust_parsing = True  # broken frames are given as BAD_DATA
+        self._parser.robust_parsing = True  # pymavlink returns broken frames as BAD_DATA instead of raising
         if signer is not None:
             self._parser.signing = signer.state
 
     def feed(self, data: bytes) -> list[Message]:
-        """Return the messages that these bytes complete. Messages outside the dialect are left out."""
+        """Return the messages whose last byte is among these bytes. Unknown messages are left out."""
         if self._signer is not None:
             self._signer.set_time()
         found = self._parser.parse_buffer(data) or []
-        # pymavlink keeps what it has read until nothing is left of it.
+        # pymavlink keeps all bytes until its buffer is used up. Decoded bytes are removed here, so that the
+        # buffer can't grow.
         del self._parser.buf[: None if self._datagrams else self._parser.buf_index]
         self._parser.buf_index = 0
         known = [m for m in found if not isinstance(m, (mav.MAVLink_bad_data, mav.MAVLink_unknown))]
@@ -33,8 +35,8 @@ class Decoder:
 
 
 class Encoder:
-    """Makes frames of one component for one link: each link counts its own sequence, and has its own id in
-    signatures."""
+    """Encodes messages of one component for one link. Each link has its own sequence numbers and, in
+    signatures, its own link id."""
 
     def __init__(
         self, system_id: int, component_id: int, signer: Signer | None = None, link_id: int = 0

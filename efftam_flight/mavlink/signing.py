@@ -1,7 +1,8 @@
-"""MAVLink 2 signing, by pymavlink: the key, times that never go back, and what is refused.
+"""MAVLink 2 signing by pymavlink: reads the key, keeps a time that never goes back, and counts refused
+messages.
 
-The links share one key, one time and one memory of each stream (system, component, link id), so that a frame
-that arrived on one link is refused as a repeat on all.
+All links share one key, one time, and the last time of each stream (system, component, link id). So a frame
+that has arrived on one link is refused as a repeat on all links.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from efftam_flight.mavlink.dialect import Message, mav
 from efftam_ros.core.errors import InputError
 
 KEY_BYTES = 32
-# Times count from 2015-01-01 UTC, in units of 10 us.
+# Times in signatures count from 2015-01-01 UTC, in units of 10 us.
 EPOCH_S, UNITS_PER_S = 1_420_070_400, 100_000
 LIMIT = 1 << 48
 # No time may be used again after a crash. So the stored time lies this far ahead, and is stored anew when
@@ -25,8 +26,11 @@ AHEAD = 20 * UNITS_PER_S
 
 
 class Verifier(mav.MAVLink):
-    """pymavlink's codec, which ignores the times of wrong signatures. pymavlink itself keeps them: with one
-    forged frame from the far future anybody could make it refuse all that a component really sends."""
+    """pymavlink's codec, changed so that it does not store times of frames with a wrong signature.
+
+    pymavlink itself stores them. With one forged frame from the far future an attacker could make pymavlink
+    refuse all later frames of a component.
+    """
 
     def check_signature(self, frame: bytearray, system: int, component: int) -> bool:
         known = dict(self.signing.stream_timestamps)
@@ -37,19 +41,21 @@ class Verifier(mav.MAVLink):
 
 
 class Signer:
-    """The key of all links. ``clock``: seconds since 1970; it may be set back, the times do not follow.
+    """Holds the key and the time that all links sign with.
 
-    Raises InputError when the key file is none, others may read it, or the time can't be stored beside it.
+    ``clock``: returns seconds since 1970. If this clock is set back, the times in signatures continue to
+    increase. Raises InputError if the file holds no key, if other users may read it, or if the time can't be
+    stored in the same folder.
     """
 
     def __init__(self, key_file: Path, clock: Callable[[], float] = time.time) -> None:
         self._clock, self._store = clock, key_file.with_name(key_file.name + ".time")
         self.state = mav.MAVLinkSigning()
         self.state.secret_key, self.state.sign_outgoing = read_key(key_file), True
-        # Decoded all the same and left out by `Decoder`, which then knows whose they are.
+        # Unsigned frames are decoded here, so that their sender can be logged. `Decoder` leaves them out.
         self.state.allow_unsigned_callback = lambda *_: True
-        self.refused: dict[str, int] = {}  # how many, by what is wrong with them
-        self.news: list[str] = []  # the first of each kind, for the log
+        self.refused: dict[str, int] = {}  # number of refused messages: "unsigned" and "wrongly signed"
+        self.news: list[str] = []  # lines for the log, one for the first refused message of each kind
         self._stored = 0
         try:
             self.state.timestamp = int(self._store.read_text()) if self._store.exists() else 0
@@ -62,40 +68,40 @@ class Signer:
             ) from None
         except OSError as error:
             raise InputError(
-                f"signing_key: {self._store} can't be kept: {error.strerror}; it must be possible to write"
-                " beside the key"
+                f"signing_key: {self._store} can't be written: {error.strerror}; make the folder of the key"
+                " writable"
             ) from error
 
     def accepts(self, message: Message) -> bool:
-        """Return whether it carries a right signature; others are counted."""
+        """Return whether a message has a valid signature. Refused messages are counted."""
         if message.get_signed():
             return True
         if message.get_msgId() == mav.MAVLINK_MSG_ID_RADIO_STATUS:
-            return False  # radios report their own state and can't sign: no fault
+            return False  # not counted: a radio sends this message about itself, and can't sign
         is_signed = message.get_header().incompat_flags & mav.MAVLINK_IFLAG_SIGNED
         kind = "wrongly signed" if is_signed else "unsigned"
         self.refused[kind] = self.refused.get(kind, 0) + 1
         if self.refused[kind] == 1:
             sender = f"{message.get_srcSystem()}/{message.get_srcComponent()}"
             self.news.append(
-                f"{kind} messages are refused, such as {message.get_type()} of {sender}; sign there by the"
-                " key of signing_key, and set both clocks"
+                f"{kind} messages are refused, such as {message.get_type()} of {sender}; let that"
+                " component sign with the key in signing_key, and set both clocks"
             )
         return False
 
     def set_time(self) -> None:
-        """Set the time before a frame is signed or checked: at least now, and at least that of all frames
-        signed and received."""
+        """Advance the time to the clock's present time, before a frame is signed or checked. The time never
+        goes back, because a frame with an earlier time than the last one would be refused."""
         self.state.timestamp = max(self.state.timestamp, int((self._clock() - EPOCH_S) * UNITS_PER_S))
 
     def keep(self) -> None:
-        """Store the time where it is due. Raises OSError when that fails."""
+        """Store the time in its file if this is due. Raise OSError if that fails."""
         self.set_time()
         if self.state.timestamp + AHEAD // 2 > self._stored:
             self._write(self.state.timestamp + AHEAD)
 
     def close(self) -> None:
-        """Store the time of the end. Raises OSError when that fails."""
+        """Store the exact time at the end of the program. Raise OSError if that fails."""
         self._write(self.state.timestamp)
 
     def _write(self, timestamp: int) -> None:
@@ -109,9 +115,11 @@ class Signer:
 
 
 def read_key(file: Path) -> bytes:
-    """Return the key in a file that only its owner may read: 64 hexadecimal digits, as sha256sum prints them.
+    """Return the 32 bytes of the key in a file. The file must begin with 64 hexadecimal digits, as sha256sum
+    prints them.
 
-    Raises InputError otherwise, and never shows what is in it.
+    Raise InputError if the file can't be read, if others than its owner may use it, or if it holds no key.
+    The error never contains the file's content.
     """
     try:
         with file.open("rb") as opened:

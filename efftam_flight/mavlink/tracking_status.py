@@ -1,4 +1,4 @@
-"""The tracker's answer as MAVLink's camera tracking status and landing target."""
+"""Converts the tracker's answers to the messages CAMERA_TRACKING_IMAGE_STATUS and LANDING_TARGET."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ RANGE_AGE_S = 1.0
 
 @dataclass(frozen=True)
 class StreamView:
-    """What the operator's video shows of the tracker's image: a part of it, in 0..1, then turned clockwise by
-    quarters."""
+    """The part of the tracker's image that the operator's video shows, in 0..1 of the image. After the cut,
+    the video is turned clockwise by ``quarter_turns`` times 90 degrees."""
 
     left: float = 0.0
     top: float = 0.0
@@ -38,13 +38,14 @@ class StreamView:
     quarter_turns: int = 0
 
     def to_image(self, u: float, v: float) -> tuple[float, float]:
-        """Convert 0..1 of the video to 0..1 of the image."""
+        """Convert a point of the video (0..1 of its size) to a point of the image (0..1 of its size)."""
         for _ in range(self.quarter_turns % 4):
             u, v = v, 1.0 - u
         return self.left + u * self.width, self.top + v * self.height
 
     def to_video(self, x: float, y: float) -> tuple[float, float]:
-        """Convert 0..1 of the image to 0..1 of the video; outside 0..1 where the video does not show it."""
+        """Convert a point of the image (0..1 of its size) to a point of the video. The result is outside 0..1
+        if the video does not show the point."""
         u, v = (x - self.left) / self.width, (y - self.top) / self.height
         for _ in range(self.quarter_turns % 4):
             u, v = 1.0 - v, u
@@ -60,12 +61,13 @@ class StreamView:
 
 
 def between(a: tuple[float, float], b: tuple[float, float]) -> Box:
-    """Return the box with two opposite corners."""
+    """Return the box that has these two points as opposite corners."""
     return Box.from_edges(min(a[0], b[0]), min(a[1], b[1]), max(a[0], b[0]), max(a[1], b[1]))
 
 
 def box_in_image(report: BoxReport) -> Box | None:
-    """Return the followed target's box in 0..1 of the image; None without one."""
+    """Return the target's box in 0..1 of the image; None if the target is IDLE or LOST, or if box or image
+    size are missing."""
     (width, height), box = report.image_size, report.box
     if report.state in (TrackState.IDLE, TrackState.LOST) or box is None or not (width and height):
         return None
@@ -73,7 +75,8 @@ def box_in_image(report: BoxReport) -> Box | None:
 
 
 def status_flags(state: TrackState, lost: str) -> int:
-    """CAMERA_TRACKING_STATUS_FLAGS of a state."""
+    """Return the CAMERA_TRACKING_STATUS_FLAGS for a state. ``lost``: "error" or "idle", how LOST is
+    reported."""
     return {
         TrackState.IDLE: IDLE,
         TrackState.ACQUIRING: ACTIVE,
@@ -86,9 +89,10 @@ def status_flags(state: TrackState, lost: str) -> int:
 def tracking_message(
     status: BoxReport, view: StreamView, lost: str = "error", rendered: bool = False
 ) -> Message:
-    """CAMERA_TRACKING_IMAGE_STATUS (275). The mode is RECTANGLE also after a point: the answer is a box.
+    """Return CAMERA_TRACKING_IMAGE_STATUS (275) with the target's box in the video.
 
-    ``rendered``: the overlay is burnt into the video, so that the station need not draw it again.
+    The mode is RECTANGLE even if the target was selected by a point, since the tracker answers with a box.
+    ``lost``: see `status_flags`. ``rendered``: whether the video already contains the box.
     """
     box = box_in_image(status)
     box = None if box is None else view.box_to_video(box).clipped(1.0, 1.0)
@@ -112,28 +116,30 @@ def tracking_message(
 
 
 class LandingTarget:
-    """Builds LANDING_TARGET (149) with angles, for a camera that looks down and whose image's top is turned
-    to the right of the nose by ``camera_roll``, rad. ``camera`` and ``status``, the newest, give the target's
-    size.
+    """Builds LANDING_TARGET (149), with angles to the target, for a camera that looks down.
+
+    ``camera_roll``: how far the top of the image is turned to the right of the vehicle's nose, rad. The
+    newest calibration ``camera`` and the newest answer ``status`` give the target's size; set both when they
+    change.
     """
 
     def __init__(self, system_id: int, camera_roll: float, report: Callable[[Severity, str], object]) -> None:
         self.camera: CameraModel | None = None
         self.status: BoxReport | None = None
         self._system_id, self._camera_roll, self._report = system_id, camera_roll, report
-        self._range: tuple[float, float] = (0.0, -math.inf)  # m, when
-        self._clock: str | None = ""  # of the images, as it was reported
+        self._range: tuple[float, float] = (0.0, -math.inf)  # measured distance in m, and its arrival in s
+        self._clock: str | None = ""  # name of the images' clock that was logged last; None: unknown clock
 
     def measure(self, message: Message, now: Instant) -> None:
-        """Take a DISTANCE_SENSOR of this vehicle that looks down and has a valid value."""
+        """Store the distance of a DISTANCE_SENSOR, if the sensor belongs to this vehicle and looks down."""
         if message.get_srcSystem() != self._system_id or message.orientation != DOWNWARD:
             return
         distance_m = measured_range(message)
         self._range = (0.0, -math.inf) if distance_m is None else (distance_m, now.steady_s)
 
     def _age_s(self, stamp_ns: int, now: Instant) -> float | None:
-        """Return the age of an image; None where the clock of its stamp is not known. The clock is reported
-        once."""
+        """Return the age of an image, s; None if the clock of its stamp is unknown. The name of the clock is
+        logged when it changes."""
         clock = image_clock(stamp_ns, now)
         name = None if clock is None else clock[0]
         if name != self._clock:
@@ -150,7 +156,8 @@ class LandingTarget:
         return None if clock is None else (clock[1] - stamp_ns) / NS
 
     def message(self, estimate: MotionReport, autopilot: ClockMap, now: Instant) -> Message | None:
-        """Return the bearing, at its image's time on the autopilot's clock; None where it is not measured."""
+        """Return LANDING_TARGET with the bearing and the time of its image on the autopilot's clock. Return
+        None if the bearing was not measured, or if the clock of the images is unknown."""
         if not (
             estimate.state is TrackState.TRACKING
             and estimate.valid
@@ -179,7 +186,8 @@ class LandingTarget:
             target_num=0,
             frame=mav.MAV_FRAME_BODY_FRD,
             angle_x=azimuth,
-            # The bearing's elevation stands on the azimuth; here both angles are those of the image's axes.
+            # The elevation of a bearing is the angle from the level plane of the camera, at the bearing's
+            # azimuth. LANDING_TARGET needs the angle in the vertical plane through the optical axis.
             angle_y=math.atan2(math.tan(elevation), math.cos(azimuth)),
             distance=distance_m if now.steady_s - measured_s <= RANGE_AGE_S else 0.0,
             size_x=size[0],

@@ -1,1 +1,2 @@
-"""Where on the ground the target is: from bearings, the camera's attitude and position, and its height."""
+"""Computes the target's position on the ground from bearings and the camera's attitude, position and
+height."""

@@ -1,4 +1,4 @@
-"""Settings of the estimate of positions."""
+"""Settings of the estimator of positions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from efftam_ros.core.config import CheckedSettings, setting
 
 @dataclass(frozen=True)
 class PositionConfig(CheckedSettings):
-    """Errors of what is measured (each one standard deviation), and limits."""
+    """Errors of the measurements, each one standard deviation, and limits of the estimate."""
 
     attitude_error: float = setting(
         math.radians(1.0), "error of the camera's tilt, about each level axis, rad", within=(1e-4, 0.5)
@@ -23,24 +23,26 @@ class PositionConfig(CheckedSettings):
     )
     delay_error: float = setting(
         0.15,
-        "error of the image's stamp against those of attitude and position, s: it counts while the camera"
-        " turns or moves",
+        "error of images' stamps relative to those of attitudes and positions, s; it matters while the"
+        " camera turns or moves",
         within=(0.0, 1.0),
     )
     range_error: float = setting(0.3, "error of the range finder, m", within=(0.0, 100.0))
     terrain_error: float = setting(3.0, "error of a height from terrain data, m", within=(0.0, 1000.0))
     home_error: float = setting(
-        1.0, "error of the height above home as height above the ground, m", within=(0.0, 1000.0)
+        1.0, "error if the height above home is used as height above the ground, m", within=(0.0, 1000.0)
     )
     target_height: float = setting(
         0.0, "height of the middle of the target's box above the ground, m; a person: 0.9", within=(0.0, 50.0)
     )
     min_depression: float = setting(
-        math.radians(5.0), "a ray less far below the horizon gives no position, rad", within=(0.01, 1.5)
+        math.radians(5.0),
+        "smallest angle below the horizon at which a bearing gives a position, rad",
+        within=(0.01, 1.5),
     )
     target_acceleration: float = setting(
         0.15,
-        "how freely a standing target is expected to move, m/s^2 per square root of Hz; a fast one moves"
+        "how freely a standing target is expected to accelerate, m/s^2 per square root of Hz; a fast target"
         " more freely",
         within=(0.001, 100.0),
     )

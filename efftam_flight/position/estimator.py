@@ -1,4 +1,4 @@
-"""The position of every target that the tracker answers for, with the reason where there is none."""
+"""Estimates the position of each target from the tracker's answers, or gives the reason why there is none."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from efftam_ros.core.types import TrackState
 from efftam_ros.messages.positions import HeightSource, PositionReport
 from efftam_ros.messages.reports import MotionReport
 
-# A target that was not measured for longer begins anew, s.
+# The position filter of a target that was not measured for longer than this starts again, s.
 FORGOTTEN_S = 5.0
 
 
@@ -30,18 +30,20 @@ class _GroundTarget:
     selection: int
     source: HeightSource = HeightSource.UNKNOWN
     ground: float = math.nan  # height of the ground at the target in the local frame, m
-    measured_ns: int | None = field(default=None)
+    measured_ns: int | None = field(default=None)  # stamp of the last measurement; None: not measured yet
 
 
 class PositionEstimator:
-    """``poses``: where the camera was. One thread at a time."""
+    """Estimates the positions of all targets. ``poses`` gives the camera's pose at each stamp. Not
+    thread-safe: only one thread may call it at a time."""
 
     def __init__(self, config: PositionConfig, poses: CameraPoses) -> None:
         self._config, self._poses = config, poses
         self._targets: dict[int, _GroundTarget] = {}
 
     def answer(self, report: MotionReport) -> PositionReport:
-        """Return the position that an answer of the tracker gives, at its image's stamp."""
+        """Return the target's position at the stamp of the answer's image. Without a position, the report is
+        not valid and contains the reason."""
         if report.state in (TrackState.IDLE, TrackState.LOST) or not report.valid:
             if report.state in (TrackState.IDLE, TrackState.LOST):
                 self._targets.pop(report.target_id, None)
@@ -72,7 +74,7 @@ class PositionEstimator:
         return target
 
     def _measure(self, target: _GroundTarget, report: MotionReport, pose: CameraPose) -> Reason:
-        """Add the bearing to the filter; return why that is not possible, else an empty reason."""
+        """Correct the filter with the bearing. Return an empty reason, or why the bearing can't be used."""
         if not report.has_bearing or not (math.isfinite(report.azimuth) and math.isfinite(report.elevation)):
             return ReasonCode.POSITION_NO_BEARING.reason()
         if pose.height is None:
@@ -99,7 +101,7 @@ class PositionEstimator:
         return NO_REASON
 
     def _above_target(self, height: Height) -> Height:
-        """Return the camera above the middle of the target, which stands on the ground."""
+        """Return the camera's height above the middle of the target. ``height``: above the ground."""
         above = height.value - self._config.target_height
         return Height(above, height.error, height.source, height.range_m, height.axis)
 
@@ -107,7 +109,7 @@ class PositionEstimator:
         self, report: MotionReport, target: _GroundTarget, pose: CameraPose, age_s: float
     ) -> PositionReport:
         state, covariance = target.filter.predict(report.stamp_ns)
-        order = [1, 0, 3, 2]  # from north, east to x, y
+        order = [1, 0, 3, 2]  # the report's axes are x east, y north
         north, east = float(state[0]), float(state[1])
         camera_n, camera_e, camera_up = pose.place[0], pose.place[1], -pose.place[2]
         frame = self._poses.frame
@@ -147,12 +149,13 @@ def _common(report: MotionReport) -> dict[str, Any]:
 
 
 def _yaw(pose: CameraPose) -> float:
-    """Return the camera's yaw, from its right axis: that is level also where it looks straight down."""
+    """Return the camera's yaw, rad, computed from the direction of its right axis, which is defined even if
+    the camera looks straight down."""
     right = rotated(pose.q, (0.0, 1.0, 0.0))
     return math.atan2(-right[0], right[1])
 
 
 def _variance(report: MotionReport) -> float:
-    """Return the variance of one direction, rad^2; 0 where it is not known."""
+    """Return the larger of the variances of azimuth and elevation, rad^2; 0 if they are unknown."""
     variances = report.bearing_covariance[0], report.bearing_covariance[3]
     return max(variances) if all(map(math.isfinite, variances)) else 0.0

@@ -1,4 +1,4 @@
-"""Between latitude and longitude and a local frame in metres, on the ellipsoid of WGS84."""
+"""Converts between latitude, longitude and a local frame in metres, on the WGS84 ellipsoid."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 EQUATOR_M, ECCENTRICITY_SQUARED = 6378137.0, 6.69437999014e-3
-# East of it no metre is a longitude any more: nobody flies at the poles.
+# Positions closer to a pole are refused: there a metre to the east may be any change of longitude.
 MAX_LATITUDE_DEG = 89.0
 
 
@@ -20,7 +20,8 @@ class GeoPoint:
 
     @property
     def is_place(self) -> bool:
-        """Whether the numbers are a place on Earth; (0, 0) is what an autopilot sends before its fix."""
+        """Whether the numbers are a place on Earth. Latitude and longitude of 0 are none, because an
+        autopilot sends them before its first fix."""
         return (
             abs(self.latitude) <= MAX_LATITUDE_DEG
             and abs(self.longitude) <= 180.0
@@ -31,13 +32,16 @@ class GeoPoint:
 
 @dataclass(frozen=True)
 class LocalFrame:
-    """Metres north, east and up from ``origin``. The ellipsoid's radii are those of the origin: over 20 km
-    the error stays below 0.2 % of the distance."""
+    """A local frame: metres north, east and up from ``origin``.
+
+    The radii of the ellipsoid are taken at the origin. Up to 20 km from the origin, the error is below 0.2 %
+    of the distance.
+    """
 
     origin: GeoPoint
 
     def to_local(self, point: GeoPoint) -> tuple[float, float, float]:
-        """North, east, up, m."""
+        """Return a point's coordinates in this frame: north, east, up, m."""
         north_m, east_m = self._metres_per_radian()
         turn = math.remainder(point.longitude - self.origin.longitude, 360.0)
         return (
@@ -47,7 +51,7 @@ class LocalFrame:
         )
 
     def to_geo(self, north: float, east: float, up: float) -> GeoPoint:
-        """Return the point so many metres from the origin."""
+        """Return the point on Earth with these coordinates in this frame, m."""
         north_m, east_m = self._metres_per_radian()
         longitude = self.origin.longitude + math.degrees(east / east_m)
         return GeoPoint(

@@ -1,10 +1,10 @@
-"""Filter of a target's position and velocity on the ground, whose covariance holds the errors that last.
+"""Filter of a target's position and velocity on the ground. Its covariance includes lasting errors.
 
-State: north, east, and their rates. An image gives one direction. What is wrong with it is mostly wrong with
-the next one too: a compass that points 2 degrees off, a height that is 1 m too large. A filter that takes
-such errors for noise soon believes that it knows the target to a few centimetres. So they are *considered*:
-the filter carries their correlation with the state (Schmidt-Kalman filter; Schmidt 1966, Jazwinski 1970,
-section 8.4) and estimates none of them.
+The state is the position (north, east) and its rates. Each image gives one direction to the target. The error
+of a direction is mostly the same in the next image: the compass is off by 2 degrees, or the height is 1 m too
+large. If a filter treated such errors as noise, its covariance would soon shrink to a few centimetres, which
+is wrong. So these errors are *considered*: the filter keeps their correlation with the state, but does not
+estimate them (Schmidt-Kalman filter; Schmidt 1966, Jazwinski 1970, section 8.4).
 
 Axes: north, east, down; angles as in `efftam_flight.angles`.
 """
@@ -24,24 +24,28 @@ from efftam_ros.messages.positions import HeightSource
 
 Array = NDArray[np.float64]
 
-# Of the variance of tilt and heading this part lasts (mounting, compass), the rest changes from one moment to
-# the next (vibration, rounding); times over which either stays alike, s.
-LASTING, FAST = 0.8, 0.6  # 0.8^2 + 0.6^2 = 1
+# The error of tilt and heading has two parts: a lasting one (mounting, compass) and a fast one (vibration,
+# rounding). These are their shares of the standard deviation.
+LASTING, FAST = 0.8, 0.6  # the squares add up to 1, the whole variance
+# Correlation times of the lasting and of the fast errors, s.
 LASTING_S, FAST_S = 300.0, 0.2
-# Considered errors, each of unit variance: tilt about the camera's right and forward, heading, lasting; the
-# same, fast; height; delay.
+# The considered errors, each of unit variance. 0 to 2: lasting error of tilt about the camera's right axis,
+# of tilt about its forward axis, of heading. 3 to 5: the fast errors of these three. 6: height. 7: delay.
 HEIGHT, DELAY, ERRORS = 6, 7, 8
 TIMES_S = np.array([LASTING_S] * 3 + [FAST_S] * 3 + [LASTING_S] * 2)
-# Spread of the first velocity, m/s.
+# Standard deviation of a target's unknown first velocity, along each axis, m/s.
 FIRST_SPEED = 6.0
-# Growth of the density of acceleration with the target's speed, 1/s per square root of Hz.
+# The density of the target's acceleration grows with its speed by this factor, 1/s per square root of Hz.
 SPEED_SHARE = 0.05
 
 
 @dataclass(frozen=True)
 class Height:
-    """The camera above the ground: ``value``, m, with its ``error``. From a range of ``range_m`` along
-    ``axis`` (north, east, down) the tilt's error goes into the height, too; 0 where it does not."""
+    """The camera's height above the ground: ``value``, m, with its standard deviation ``error``, m.
+
+    ``range_m``: the measured range along ``axis``, if the height was computed from it, m; 0 otherwise. Then
+    an error of the tilt is an error of the height, too. ``axis``: unit vector, north, east, down.
+    """
 
     value: float
     error: float
@@ -52,11 +56,12 @@ class Height:
 
 @dataclass(frozen=True)
 class Ray:
-    """One look at the target, at one moment.
+    """One measured direction to the target, with the camera's pose at that moment.
 
-    ``direction``: to the target, unit vector; ``camera``: where the camera is, m; ``camera_velocity`` m/s;
-    ``yaw``: of the camera's level forward axis, rad; ``turning``: the camera's angular velocity, rad/s;
-    ``noise``: variance of the direction across it, rad^2. Vectors are north, east, down.
+    ``direction``: unit vector to the target. ``camera``: the camera's position, m. ``camera_velocity``: m/s.
+    ``yaw``: the camera's heading from north, rad. ``turning``: the camera's angular velocity, rad/s.
+    ``noise``: variance of the direction along each axis at right angles to it, rad^2. Vectors are float64
+    [3]: north, east, down.
     """
 
     direction: Array
@@ -68,14 +73,14 @@ class Ray:
 
 
 class GroundFilter:
-    """Position and velocity of one target. ``state``: float64 [4], north, east, m, and rates, m/s;
-    ``covariance``: float64 [4, 4]."""
+    """Estimates position and velocity of one target. ``state``: float64 [4], position north and east, m, and
+    velocity north and east, m/s. ``covariance``: float64 [4, 4], of the state."""
 
     def __init__(self, config: PositionConfig) -> None:
         self._config = config
         self.state: Array = np.zeros(4)
         self.covariance: Array = np.zeros((4, 4))
-        self._cross: Array = np.zeros((4, ERRORS))  # of state and considered errors
+        self._cross: Array = np.zeros((4, ERRORS))  # covariance of the state with the considered errors
         self._source = HeightSource.UNKNOWN
         self.stamp_ns: int | None = None
 
@@ -87,7 +92,8 @@ class GroundFilter:
         self.stamp_ns = None
 
     def update(self, stamp_ns: int, ray: Ray, height: Height) -> None:
-        """Take in one look; its stamp is not before the last one."""
+        """Correct the state with a measured direction, or start at it if the filter is empty. Stamps must not
+        go back. ``height``: the camera's height above the target."""
         if self.stamp_ns is None:
             self._start(ray, height)
         else:
@@ -96,7 +102,8 @@ class GroundFilter:
         self.stamp_ns = stamp_ns
 
     def predict(self, stamp_ns: int) -> tuple[Array, Array]:
-        """State and covariance at a stamp. Raises ValueError while `is_empty`."""
+        """Return the predicted state [4] and its covariance [4, 4] at a stamp. Raise ValueError if the filter
+        is empty."""
         if self.stamp_ns is None:
             raise ValueError("nothing has been measured yet")
         transition, noise = self._motion(max((stamp_ns - self.stamp_ns) / NS, 0.0))
@@ -120,7 +127,8 @@ class GroundFilter:
         self._cross = transition @ self._cross * np.exp(-dt / TIMES_S)
 
     def _start(self, ray: Ray, height: Height) -> None:
-        """Start at the point where the ray meets the ground, with all its errors."""
+        """Start at the point where the ray meets the plane of the target, with the covariance that the errors
+        give."""
         scale = height.value / ray.direction[2]
         self.state = np.array([*(ray.camera[:2] + scale * ray.direction[:2]), 0.0, 0.0])
         _, by_place, by_errors = self._model(ray, height)
@@ -133,7 +141,7 @@ class GroundFilter:
         self._source = height.source
 
     def _correct(self, ray: Ray, height: Height) -> None:
-        if height.source is not self._source:  # its error has nothing to do with that of the last one
+        if height.source is not self._source:  # heights of different sources have independent errors
             self._source = height.source
             self._cross[:, HEIGHT] = 0.0
         residual, by_place, by_errors = self._model(ray, height)
@@ -149,9 +157,12 @@ class GroundFilter:
         self._cross = self._cross - gain @ of_errors
 
     def _model(self, ray: Ray, height: Height) -> tuple[Array, Array, Array]:
-        """Return the measured direction minus the expected one, across the ray [2], rad; what it changes by
-        for each metre of the position [2, 2], and for each standard deviation of the considered errors [2,
-        ERRORS]."""
+        """Return the residual of a direction and the derivatives of the expected direction.
+
+        All are components along two axes at right angles to the measured direction. The residual [2] is the
+        measured minus the expected direction, rad. The derivatives are [2, 2] by the target's position
+        (north, east), rad/m, and [2, ERRORS] by the considered errors, rad per standard deviation.
+        """
         to_target = np.array([*(self.state[:2] - ray.camera[:2]), height.value])
         distance = math.sqrt(float(to_target @ to_target))
         expected = to_target / distance
@@ -159,8 +170,8 @@ class GroundFilter:
         across = _across(measured, ray.yaw)
         by_point = (np.eye(3) - np.outer(expected, expected)) / distance
         c, s = math.cos(ray.yaw), math.sin(ray.yaw)
-        axes = np.array([[-s, c, 0.0], [c, s, 0.0], [0.0, 0.0, 1.0]])  # right, forward, down
-        by_turn = axes @ _crossing(expected)  # of the direction, by a turn about each of these
+        axes = np.array([[-s, c, 0.0], [c, s, 0.0], [0.0, 0.0, 1.0]])  # rows: right, forward, down
+        by_turn = axes @ _crossing(expected)  # change of the direction by a turn about each of the three axes
         if height.range_m:
             by_turn = by_turn - np.outer(
                 height.range_m * (axes @ _crossing(height.axis))[:, 2], by_point[:, 2]
@@ -178,8 +189,10 @@ class GroundFilter:
 
 
 def _across(direction: Array, yaw: float) -> Array:
-    """Two unit vectors at right angles to a direction, [2, 3]: the camera's right as far as possible, and
-    what is below. They do not turn where the camera looks straight down."""
+    """Return two unit vectors at right angles to a direction, [2, 3]: one to the right, one below it.
+
+    Right comes from the camera's yaw, so that the vectors are defined even for a direction straight down.
+    """
     right = np.array([-math.sin(yaw), math.cos(yaw), 0.0])
     right = right - float(right @ direction) * direction
     right = right / math.sqrt(float(right @ right))
@@ -187,12 +200,13 @@ def _across(direction: Array, yaw: float) -> Array:
 
 
 def _crossing(v: Any) -> Array:
-    """Return the matrix M of ``x @ M = x cross v``; numpy's own function takes most of an update's time."""
+    """Return the matrix M with ``x @ M`` equal to the cross product of x and v. The function numpy.cross
+    would take most of the time of an update."""
     return np.array([[0.0, -v[2], v[1]], [v[2], 0.0, -v[0]], [-v[1], v[0], 0.0]])
 
 
 def normalised_error(error: Any, covariance: Any) -> float:
-    """Return ``e^T P^-1 e``; of an honest covariance of two dimensions it is below 5.99 in 95 % of all
-    cases."""
+    """Return ``e^T P^-1 e`` for an error e [n] and its covariance P [n, n]. If n is 2 and the covariance is
+    right, this is below 5.99 in 95 % of all cases."""
     e = np.asarray(error, float)
     return float(e @ np.linalg.solve(np.asarray(covariance, float), e))

@@ -1,6 +1,8 @@
-"""Where the camera was and how it looked when an image was taken: by the autopilot, or by poses of its own.
+"""Gives the camera's pose at the stamp of an image, from the autopilot's messages or from poses of the
+camera.
 
-Vectors are north, east, down, m; attitudes turn forward-right-down axes into them (`efftam_flight.angles`).
+Vectors are north, east, down, m. Attitudes transform from forward-right-down axes to north-east-down axes
+(`efftam_flight.angles`).
 """
 
 from __future__ import annotations
@@ -29,17 +31,21 @@ from efftam_ros.messages.positions import HeightSource
 
 NAN = math.nan
 KEPT_NS = 5 * NS
-# Autopilots send their position five times a second; it is carried on by its velocity for so long.
+# Autopilots send their position five times a second. A position is extrapolated by its velocity for at most
+# this time, ns.
 CARRIED_NS = NS * 6 // 10
-# Time between two attitudes whose difference gives the camera's turning.
+# Time between two attitudes whose difference gives the camera's angular velocity, ns.
 TURN_NS = NS // 10
-# A range finder that looks this little downwards measures no ground.
+# Sine of the smallest angle below the horizon at which a range finder is assumed to measure the ground.
 MIN_RANGE_SINE = math.sin(math.radians(5.0))
 
 
 class CameraPose(NamedTuple):
-    """The camera at one moment. ``place``, ``velocity``: m, m/s in the local frame; ``turning``: its angular
-    velocity, rad/s; ``height``: above the ground, None where it is not known."""
+    """The camera's pose and motion at one moment.
+
+    ``place``: position in the local frame, m. ``velocity``: m/s. ``q``: attitude. ``turning``: angular
+    velocity, rad/s. ``height``: height above the ground, None if unknown.
+    """
 
     place: Vector
     velocity: Vector
@@ -49,22 +55,25 @@ class CameraPose(NamedTuple):
 
 
 class CameraPoses(Protocol):
-    """Where poses come from."""
+    """Interface of a source of camera poses."""
 
     @property
     def frame(self) -> LocalFrame | None:
-        """The local frame on Earth, None where that is not known."""
+        """The local frame with its origin on Earth; None if the origin is unknown."""
 
     def at(self, stamp_ns: int, ray: Vector) -> CameraPose | Reason:
-        """Return the pose at a stamp, or what is missing. ``ray``: in which direction the ground is looked
-        for, forward, right, down of the camera."""
+        """Return the pose at a stamp, or the reason why it is unknown. ``ray``: direction to the target in
+        the camera's forward-right-down axes. A source with terrain data computes the height where this ray
+        meets the ground."""
 
 
 @dataclass(frozen=True)
 class PlaceSample:
-    """The vehicle's position at a stamp. ``velocity``: north, east, down, m/s. The heights above home and
-    above the terrain below it, and the ``range`` along the camera's axis, are in m and NaN where they are not
-    known."""
+    """The vehicle's position at one stamp.
+
+    ``velocity``: north, east, down, m/s. ``height_above_home``, ``height_above_terrain`` (of the terrain
+    below the vehicle) and ``range`` (along the camera's axis) are in m, and NaN if unknown.
+    """
 
     stamp_ns: int
     point: GeoPoint
@@ -79,7 +88,7 @@ class PlaceSample:
 
 
 class LocalSample(NamedTuple):
-    """A camera's pose in a local frame at a stamp."""
+    """The camera's pose in a local frame at one stamp: position north, east, down, m, and attitude."""
 
     stamp_ns: int
     place: Vector
@@ -90,14 +99,14 @@ S = TypeVar("S", PlaceSample, LocalSample)
 
 
 class _PoseSamples(Generic[S]):
-    """Samples of the last seconds in order of their stamps."""
+    """The samples of the last 5 s, in the order of their stamps."""
 
     def __init__(self) -> None:
         self._samples: deque[S] = deque()
 
     def add(self, sample: S) -> None:
-        """Add a sample. A stamp that goes back clears the others: the clock was set, or a recording begins
-        again."""
+        """Add a sample. A stamp that goes back removes all earlier samples, because the clock was set or a
+        recording starts again. A sample with the stamp of the newest one is dropped."""
         if self._samples and sample.stamp_ns <= self._samples[-1].stamp_ns:
             if sample.stamp_ns == self._samples[-1].stamp_ns:
                 return
@@ -107,8 +116,9 @@ class _PoseSamples(Generic[S]):
             self._samples.popleft()
 
     def around(self, stamp_ns: int) -> tuple[S, S] | None:
-        """Return the samples before and after a stamp; the newest twice after it; None where the stamp is
-        before all of them or too long after."""
+        """Return the samples before and after a stamp. For a stamp after the newest sample, return that
+        sample twice. Return None if the stamp is before all samples, or more than `CARRIED_NS` after the
+        newest."""
         if not self._samples or not (
             self._samples[0].stamp_ns <= stamp_ns <= self._samples[-1].stamp_ns + CARRIED_NS
         ):
@@ -122,10 +132,10 @@ class _PoseSamples(Generic[S]):
 
 
 class VehiclePoses:
-    """By the vehicle's position and heading, and the gimbal's attitude or a fixed mounting.
+    """Camera poses from the vehicle's position and heading, and the gimbal's attitude or a fixed mounting.
 
-    ``mount``: roll, pitch, yaw of a camera that is fixed to the vehicle, rad; None with a gimbal. The local
-    frame's origin is the first position, at home's height where that is known.
+    ``mount``: roll, pitch, yaw of a camera that is fixed to the vehicle, rad; None for a camera on a gimbal.
+    The origin of the local frame is below or at the first position: at the height of home, if that is known.
     """
 
     def __init__(self, config: PositionConfig, mount: Vector | None = None) -> None:
@@ -140,15 +150,15 @@ class VehiclePoses:
         return self._frame
 
     def add_gimbal(self, sample: AttitudeSample) -> bool:
-        """Add the gimbal's attitude; False when it is no rotation."""
+        """Add the gimbal's attitude. Return False, and drop it, if its quaternion is no rotation."""
         return self._gimbal.add(sample)
 
     def add_vehicle(self, sample: VehicleSample) -> bool:
-        """Add the vehicle's heading and tilt; False when a number in it is not finite."""
+        """Add the vehicle's heading and tilt. Return False, and drop them, if a number is not finite."""
         return self._vehicle.add(sample)
 
     def add_place(self, sample: PlaceSample) -> bool:
-        """Add the vehicle's position; False when it is no place on Earth."""
+        """Add the vehicle's position. Return False, and drop it, if it is no place on Earth."""
         if not sample.is_usable:
             return False
         if self._frame is None:
@@ -168,12 +178,13 @@ class VehiclePoses:
         place, velocity = self._carried(before, after, stamp_ns)
         earlier = self._attitude(stamp_ns - TURN_NS)
         turning = (0.0, 0.0, 0.0) if earlier is None else turn_between(earlier, q, TURN_NS / NS)
-        # Above the ground the vehicle is now higher or lower than at the sample by its climb.
+        # The heights above home and terrain are those at the stamp of `before`. The vehicle has climbed
+        # since.
         climbed = -(place[2] - self._local(before)[2])
         return CameraPose(place, velocity, q, turning, self._height(before, climbed, q))
 
     def _attitude(self, stamp_ns: int) -> Quaternion | None:
-        """Return the camera's attitude, from north."""
+        """Return the camera's attitude with yaw from north; None if unknown."""
         if self._mount is not None:
             vehicle = self._vehicle.attitude_at(stamp_ns)
             return None if vehicle is None else product(vehicle, self._mount)
@@ -189,7 +200,8 @@ class VehiclePoses:
         return north, east, -up
 
     def _carried(self, before: PlaceSample, after: PlaceSample, stamp_ns: int) -> tuple[Vector, Vector]:
-        """Place and velocity between two samples, or after the newest one by its velocity."""
+        """Return place and velocity at a stamp, interpolated between two samples. If both are the newest
+        sample, extrapolate by its velocity."""
         start = self._local(before)
         if after is before:
             dt = (stamp_ns - before.stamp_ns) / NS
@@ -198,7 +210,8 @@ class VehiclePoses:
         return between(start, self._local(after), share), between(before.velocity, after.velocity, share)
 
     def _height(self, sample: PlaceSample, climbed: float, q: Quaternion) -> Height | None:
-        """Return the best known height, and its source."""
+        """Return the best known height above the ground: from the range, else from the terrain, else from
+        home. Return None if all are unknown. ``climbed``: climb of the vehicle since the sample, m."""
         config, axis = self._config, rotated(q, (1.0, 0.0, 0.0))
         if sample.range > 0.0 and math.isfinite(sample.range) and axis[2] > MIN_RANGE_SINE:
             value, error = sample.range * axis[2], config.range_error * axis[2]
@@ -213,9 +226,10 @@ class VehiclePoses:
 
 
 class LocalPoses:
-    """By poses of the camera itself in a local frame: visual odometry, motion capture, a simulator.
+    """Camera poses that are measured in a local frame, by visual odometry, motion capture or a simulator.
 
-    ``origin``: of the frame on Earth, where it is known; ``ground``: height of the ground in it, m.
+    ``origin``: the frame's origin on Earth, None if unknown. ``ground``: height of the ground in the frame,
+    m.
     """
 
     def __init__(self, config: PositionConfig, origin: GeoPoint | None = None, ground: float = 0.0) -> None:
@@ -228,7 +242,8 @@ class LocalPoses:
         return self._frame
 
     def add(self, sample: LocalSample) -> bool:
-        """Add a pose; False when it is no place, or its quaternion no rotation."""
+        """Add a pose. Return False, and drop it, if its position is not finite or its quaternion is no
+        rotation."""
         q = normalised(sample.q)
         if q is None or not all(map(math.isfinite, sample.place)):
             return False
@@ -261,7 +276,7 @@ class LocalPoses:
 
 
 def moved(place: Vector, velocity: Vector, dt: float) -> Vector:
-    """Return where a velocity leads in ``dt`` s."""
+    """Return the place that is reached from ``place`` after ``dt`` s at this velocity."""
     return place[0] + dt * velocity[0], place[1] + dt * velocity[1], place[2] + dt * velocity[2]
 
 
@@ -270,5 +285,5 @@ def _scaled(v: Vector, by: float) -> Vector:
 
 
 def between(a: Vector, b: Vector, share: float) -> Vector:
-    """Return the point ``share`` of the way from ``a`` to ``b``."""
+    """Interpolate linearly from ``a`` (share 0) to ``b`` (share 1)."""
     return moved(a, moved(b, a, -1.0), share)

@@ -1,6 +1,6 @@
-"""Positions of targets in a recorded video whose camera poses are known: what `efftam track --poses` uses.
+"""Computes positions of targets in a recorded video with known camera poses, for `efftam track --poses`.
 
-Poses come from a table (CSV) or from the subtitles that DJI's cameras write beside a video (SRT).
+Poses are read from a table (CSV) or from the subtitles (SRT) that DJI's cameras store with a video.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ from efftam_ros.messages.reports import MotionReport
 NEEDED = ("time", "latitude", "longitude", "altitude", "pitch", "yaw")
 OPTIONAL = ("roll", "height", "range")
 COLUMNS = f"{', '.join(NEEDED)} and perhaps {', '.join(OPTIONAL)}"
-# Poses further apart leave a gap; the first and last hold so long before and after them, ns.
+# Between two poses further apart than GAP_NS there is no pose. The first pose also holds for HELD_NS before
+# it, and the last one for HELD_NS after it.
 GAP_NS, HELD_NS = 2 * NS, NS // 2
-FULL_FRAME_MM = 36.0  # width of the picture that "35 mm equivalent" focal lengths are for
+FULL_FRAME_MM = 36.0  # width of the sensor to which "35 mm equivalent" focal lengths refer
 SRT_TIME = re.compile(r"(\d+):(\d\d):(\d\d)[,.](\d{3})\s*-->")
 SRT_FIELD = re.compile(
     r"\b(latitude|longitude|longtitude|rel_alt|abs_alt|gb_yaw|gb_pitch|gb_roll|focal_len)\s*:\s*"
@@ -46,8 +47,11 @@ SRT_FIELD = re.compile(
 
 @dataclass(frozen=True)
 class RecordedPose:
-    """The camera at one time of the video. Angles in degrees: ``yaw`` from north to the right, ``pitch`` up;
-    ``height`` above the ground and ``range`` along the axis, m, NaN where they are not known."""
+    """The camera's pose at one time of the video.
+
+    ``roll``: clockwise seen from behind, ``pitch``: up, ``yaw``: from north to the right, degrees.
+    ``height``: above the ground, ``range``: along the optical axis, m, NaN if unknown.
+    """
 
     stamp_ns: int
     point: GeoPoint
@@ -60,14 +64,16 @@ class RecordedPose:
 
 @dataclass(frozen=True)
 class Recording:
-    """Poses in order of time; ``focal_mm``: 35 mm equivalent focal length, NaN where it is not known."""
+    """The poses in a file, in the order of time. ``focal_mm``: 35 mm equivalent focal length, NaN if
+    unknown."""
 
     poses: Sequence[RecordedPose]
     focal_mm: float = math.nan
 
 
 def read_poses(path: Path) -> Recording:
-    """Read a CSV or SRT file. Raises InputError: not readable, a column or number is missing."""
+    """Read the poses in a CSV or SRT file. Raise InputError if the file can't be read, if a column or a
+    number is missing, or if the times are not sorted."""
     try:
         text = path.read_text(encoding="utf-8-sig", errors="replace")
     except OSError as error:
@@ -97,7 +103,7 @@ def _read_csv(path: Path, text: str) -> Recording:
         }
         poses.append(_pose(path, f"line {rows.line_num}", {**optional, **numbers}))
     if not poses:
-        raise InputError(f"{path} holds no poses; below its first line, each line is one")
+        raise InputError(f"{path} has no poses; each line below the first one must be a pose")
     return Recording(poses)
 
 
@@ -137,19 +143,19 @@ def _read_srt(path: Path, text: str) -> Recording:
     for block in re.split(r"\n\s*\n", text.replace("\r", "")):
         time = SRT_TIME.search(block)
         found = {name: float(value) for name, value in SRT_FIELD.findall(block)}
-        longitude = found.get("longitude", found.get("longtitude"))  # as some of its cameras spell it
+        longitude = found.get("longitude", found.get("longtitude"))  # some DJI cameras write this misspelling
         if (
             time is None
             or longitude is None
             or "latitude" not in found
             or (found["latitude"], longitude) == (0, 0)
         ):
-            continue  # no fix yet
+            continue  # the receiver has no fix yet
         if "gb_pitch" not in found or "gb_yaw" not in found:
             lacks_angles = True
             continue
         hours, minutes, seconds, milliseconds = map(int, time.groups())
-        # Some cameras write tenths of a millimetre.
+        # Some cameras write the focal length in tenths of a millimetre.
         focal = found.get("focal_len", math.nan)
         focal_mm = focal / 10 if focal > 100 else focal
         height = found.get("rel_alt", math.nan)
@@ -173,7 +179,8 @@ def _read_srt(path: Path, text: str) -> Recording:
 
 
 class RecordedPoses:
-    """Poses at any stamp of the video; see `efftam_flight.position.poses.CameraPoses`."""
+    """Camera poses of a recording at any stamp of the video. Implements
+    `efftam_flight.position.poses.CameraPoses`."""
 
     def __init__(self, recording: Recording, config: PositionConfig, terrain: Terrain | None) -> None:
         self._poses, self._config, self._terrain = recording.poses, config, terrain
@@ -207,7 +214,8 @@ class RecordedPoses:
         return north, east, -up
 
     def _height(self, pose: RecordedPose, place: Vector, q: Any, ray: Vector) -> Height | None:
-        """Return the range's first, then the terrain's below the ray, then the height of the recording."""
+        """Return the height above the ground: from the range, else from the terrain where the ray meets it,
+        else from the recorded height. Return None if all are unknown."""
         config, axis = self._config, rotated(q, (1.0, 0.0, 0.0))
         if pose.range > 0.0 and axis[2] > 0.0:
             return Height(
@@ -219,7 +227,7 @@ class RecordedPoses:
                 return Height(height, config.terrain_error, HeightSource.TERRAIN)
         if not math.isfinite(pose.height):
             return None
-        # Between two poses the camera climbs.
+        # The recorded height is that at `pose`. Until the present stamp the camera has climbed.
         climbed = -place[2] - (pose.point.altitude - self.frame.origin.altitude)
         return Height(pose.height + climbed, config.home_error, HeightSource.HOME)
 
@@ -229,7 +237,8 @@ def _attitude(pose: RecordedPose) -> Any:
 
 
 class VideoPositions:
-    """Positions of the targets of one video; implements what `efftam_ros.tools.common.positions` asks for."""
+    """Positions of the targets of one video. Implements the interface in
+    `efftam_ros.tools.common.positions`."""
 
     def __init__(self, poses: RecordedPoses, lens: Intrinsics, config: PositionConfig) -> None:
         self._lens = lens
@@ -237,8 +246,8 @@ class VideoPositions:
         self._found: dict[int, list[TrackPoint]] = {}
 
     def locate(self, tracks: Mapping[int, Track]) -> dict[int, dict[str, Any]]:
-        """Return the positions of one image's targets, as records for JSON; a ``reason`` where there is
-        none."""
+        """Return for each target of one image its position as a record for JSON. A record without a position
+        contains the ``reason``."""
         records = {}
         for target_id, track in tracks.items():
             report = self._estimator.answer(self._report(target_id, track))
@@ -253,8 +262,8 @@ class VideoPositions:
         return records
 
     def write(self, path: Path) -> int:
-        """Write the tracks as KML or GeoJSON, by the file's ending; return the number of points. Raises
-        OSError."""
+        """Write the tracks as KML or GeoJSON, as the file's ending demands. Return the number of points.
+        Raise OSError if the file can't be written, InputError for another ending."""
         write_track(path, self._found)
         return sum(map(len, self._found.values()))
 
@@ -271,7 +280,7 @@ class VideoPositions:
         motion = track.motion
         if motion is None or track.box is None:
             return MotionReport(**common)
-        # Before it is confirmed, a target may be another one; but nobody steers by a recorded video.
+        # Unconfirmed boxes are used too. They may show another object, but nothing is steered by a recording.
         bearing = self._lens.bearing((motion.box.cx, motion.box.cy), motion.velocity, motion.covariance)
         return MotionReport(
             **common,
@@ -306,17 +315,17 @@ def video_positions(
     terrain: Path | None = None,
     target_height: float = 0.0,
 ) -> VideoPositions:
-    """Return the positions for a video of ``size`` px, with the poses in a file.
+    """Return an object that computes the positions of targets in a video.
 
     Args:
-        poses: CSV or SRT file.
-        size: Width and height, px.
-        field_of_view_deg: Horizontal, degrees; None: from the focal length that the SRT file names.
-        terrain: GeoTIFF of ground heights.
-        target_height: Of the middle of a target's box above the ground, m.
+        poses: CSV or SRT file with the camera's poses.
+        size: Width and height of the video, px.
+        field_of_view_deg: Horizontal field of view, degrees. None: from the focal length in the SRT file.
+        terrain: GeoTIFF with heights of the ground. None: the heights in the file of poses are used.
+        target_height: Height of the middle of a target's box above the ground, m.
 
     Raises:
-        InputError: A file can't be read, or the field of view is not known.
+        InputError: A file can't be read, or the field of view is unknown or out of range.
     """
     recording = read_poses(poses)
     width, height = size
@@ -336,7 +345,7 @@ def video_positions(
 
 
 def beside(video: Path) -> Path | None:
-    """Return the SRT file that a DJI camera wrote beside a video, None without one."""
+    """Return the SRT file in the video's folder with the video's name; None if there is none."""
     for suffix in (".SRT", ".srt"):
         if (found := video.with_suffix(suffix)).is_file():
             return found

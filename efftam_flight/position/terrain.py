@@ -1,4 +1,4 @@
-"""Heights of the ground from a GeoTIFF, such as one of SRTM or Copernicus."""
+"""Reads heights of the ground from a GeoTIFF, such as those of SRTM or Copernicus."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from efftam_flight.angles import Vector
 from efftam_flight.position.geodesy import GeoPoint, LocalFrame
 from efftam_ros.core.errors import InputError
 
-# How far and in which steps the ray is followed, m.
+# The ray is followed up to MAX_DISTANCE_M (level distance) in steps of at least STEP_M. Then the point where
+# it meets the ground is found by HALVINGS bisections of the last step.
 MAX_DISTANCE_M, STEP_M = 5000.0, 5.0
 HALVINGS = 12
 
 
 class Terrain:
-    """``height_at``: of the ground above mean sea level; NaN outside the file. Raises InputError: rasterio is
-    not installed, the file can't be read."""
+    """The heights of the ground in a GeoTIFF. Raises InputError if rasterio is not installed, if the file
+    can't be read, or if it contains no coordinate system."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -41,10 +42,12 @@ class Terrain:
         self._transform = transform
 
     def height_at(self, point: GeoPoint) -> float:
-        """Between the four nearest cells, m above mean sea level."""
+        """Return the ground's height above mean sea level, m, interpolated between the four nearest cells;
+        NaN outside the file."""
         (x,), (y,) = self._transform("EPSG:4326", self._crs, [point.longitude], [point.latitude])
         a, b, c, d, e, f = self._to_pixel[:6]
-        column, row = a * x + b * y + c - 0.5, d * x + e * y + f - 0.5  # of the cells' middles
+        # Half a cell is subtracted, because a height applies to the middle of its cell.
+        column, row = a * x + b * y + c - 0.5, d * x + e * y + f - 0.5
         left, top = math.floor(column), math.floor(row)
         rows, columns = self._heights.shape
         if not (0 <= left < columns - 1 and 0 <= top < rows - 1):
@@ -54,9 +57,10 @@ class Terrain:
         return float(np.array([1 - v, v]) @ cells @ np.array([1 - u, u]))
 
     def height_above(self, frame: LocalFrame, place: Vector, direction: Vector) -> float:
-        """Return the camera's height above the ground where its ray meets it, m; NaN where it meets none.
+        """Return the camera's height above the point where its ray meets the ground, m; NaN if it meets none.
 
-        ``place``, ``direction``: north, east, down in ``frame``.
+        ``place``: the camera's position; ``direction``: unit vector of the ray. Both are north, east, down in
+        ``frame``.
         """
         flat = math.hypot(direction[0], direction[1])
         if direction[2] <= 0.0:
@@ -68,7 +72,7 @@ class Terrain:
                 return math.nan
             if below >= 0.0:
                 break
-            # At least a step; less than what is left of the height above the ground is safe to skip.
+            # The step is at least STEP_M. High above the ground it is half of the point's height above it.
             before, along = along, along + max(STEP_M, -below / 2)
         else:
             return math.nan
@@ -81,7 +85,8 @@ class Terrain:
         return along * direction[2]
 
     def _below(self, frame: LocalFrame, place: Vector, direction: Vector, along: float) -> float:
-        """Return how far a point of the ray is below the ground, m."""
+        """Return how far the point of the ray at the distance ``along`` is below the ground, m; negative if
+        it is above."""
         north, east, down = (p + along * d for p, d in zip(place, direction, strict=True))
         point = frame.to_geo(north, east, -down)
         return self.height_at(point) - point.altitude

@@ -1,4 +1,4 @@
-"""Writes the ways of targets over the ground as KML or GeoJSON."""
+"""Writes the tracks of targets over the ground as KML or GeoJSON."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from efftam_flight.position.geodesy import GeoPoint
 from efftam_ros.core.errors import InputError
 
 KML = "http://www.opengis.net/kml/2.2"
-DEGREE_DIGITS = 7  # a centimetre
+DEGREE_DIGITS = 7  # decimals of latitude and longitude; the last one is about a centimetre
 
 
 class TrackPoint(NamedTuple):
-    """``time_s``: of the video; ``accuracy``: standard deviation, m."""
+    """One position of a track. ``time_s``: time of the video. ``accuracy``: standard deviation, m."""
 
     time_s: float
     point: GeoPoint
@@ -27,16 +27,16 @@ Tracks = Mapping[int, Sequence[TrackPoint]]
 
 
 def write_track(path: Path, tracks: Tracks) -> None:
-    """Write the tracks, by target, in the format of the file's ending. Raises OSError, and InputError for
-    another ending."""
+    """Write the tracks of all targets in the format that the file's ending demands. Raise OSError if the file
+    can't be written, InputError for an unknown ending."""
     text = {".kml": as_kml, ".geojson": as_geojson, ".json": as_geojson}.get(path.suffix.lower())
     if text is None:
-        raise InputError(f"--track {path} is no track; give a name that ends in .kml or .geojson")
+        raise InputError(f"--track {path} has an unknown ending; give a name that ends in .kml or .geojson")
     path.write_text(text(tracks), encoding="utf-8")
 
 
 def as_kml(tracks: Tracks) -> str:
-    """Return a document with a placemark for each target."""
+    """Return a KML document with a placemark for each target."""
     ElementTree.register_namespace("", KML)
     root = ElementTree.Element(f"{{{KML}}}kml")
     document = _child(root, "Document")
@@ -53,7 +53,8 @@ def as_kml(tracks: Tracks) -> str:
 
 
 def as_geojson(tracks: Tracks) -> str:
-    """Return a collection with one feature for each target; times and accuracies are its properties."""
+    """Return a GeoJSON collection with one feature for each target, whose properties contain the times and
+    the accuracies of its points."""
     features = []
     for target_id, points in tracks.items():
         places = [_coordinates(p) for p in points]

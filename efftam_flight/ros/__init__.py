@@ -1,1 +1,1 @@
-"""The nodes of gimbal control and MAVLink."""
+"""The ROS nodes of gimbal control, MAVLink and positions."""

@@ -16,18 +16,18 @@ called. Start it with tracker and MAVLink bridge by
   ros2 launch efftam_ros flight.launch.py
 or on its own:
   efftam_gimbal --ros-args --params-file config/flight.yaml
-Signs and first flight: docs/flight.md. A file with all parameters: config/flight.yaml.""",
+Signs of angles and first flight: docs/flight.md. A file with all parameters: config/flight.yaml.""",
     ),
     "efftam_position": NodeProgram(
         "efftam_flight.ros.position",
         "PositionNode",
         "efftam_flight.ros.parameters:POSITION",
-        """Publishes where on the ground the tracked target is: topic position. Start it with tracker, gimbal
-controller and MAVLink bridge by
+        """Publishes the position of the tracked target on the ground: topic position. Start it with tracker,
+gimbal controller and MAVLink bridge by
   ros2 launch efftam_ros flight.launch.py
 or on its own:
   efftam_position --ros-args --params-file config/flight.yaml
-What it needs and can't know: docs/position.md. A file with all parameters: config/flight.yaml.""",
+Requirements and limits: docs/position.md. A file with all parameters: config/flight.yaml.""",
     ),
     "efftam_mavlink": NodeProgram(
         "efftam_flight.ros.mavlink",
@@ -44,5 +44,5 @@ Wiring: docs/flight.md. A file with all parameters: config/flight.yaml.""",
 
 
 def main(name: str, args: list[str] | None = None, **given: Any) -> int:
-    """See `run_program`."""
+    """Run the node of this name until it ends, and return the exit code; see `run_program`."""
     return run_program(name, PROGRAMS[name], args, **given)

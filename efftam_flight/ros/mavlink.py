@@ -1,4 +1,5 @@
-"""The node `efftam_mavlink`: a camera for ground stations, a client of the autopilot's gimbal manager."""
+"""The node `efftam_mavlink`: a MAVLink camera for ground stations, and a client of the autopilot's gimbal
+manager."""
 
 from __future__ import annotations
 
@@ -53,19 +54,20 @@ from efftam_ros.ros.common.polling import Polled
 
 NODE_NAME = "efftam_mavlink"
 NUMBERS = {control: number for number, control in CONTROLS.items()}
-# The tracker has up to eight answers for an image.
+# Length of the queue of answers. The tracker publishes up to eight answers for an image.
 ANSWERS = 40
-# Longest wait for MAVLink: rates of the controller must not wait longer.
+# Longest wait for MAVLink messages, s. The controller's rates are not read during this wait.
 POLL_S = 0.01
-# Boxes and decisions may wait so long, calibrations longer.
+# Time between two reads of boxes and decisions, and of the calibration, s.
 READ_S, CALIBRATION_S = 0.02, 0.5
-# Longest wait of a service call (`enable_follow`, and those on parameters), s. With /clock see `_Turns.take`
-# in efftam_ros/ros/common/process.py.
+# Longest wait of a service call, such as `enable_follow`, s. With simulated time calls wait only for the next
+# tick.
 SERVED_S = 0.4
 
 
 def open_links(addresses: list[str]) -> list[Connection]:
-    """Return all links, or none: raises InputError when one can't be had."""
+    """Open the links with these addresses. Raise InputError, with all links closed, if one can't be
+    opened."""
     links: list[Connection] = []
     try:
         links.extend(map(connect, addresses))
@@ -77,7 +79,8 @@ def open_links(addresses: list[str]) -> list[Connection]:
 
 
 class GimbalTopics:
-    """Publishes what the bridge receives; implements its `GimbalPort`. One thread at a time."""
+    """Publishes the gimbal's data that the bridge receives. Implements `GimbalPort`. Not thread-safe: only
+    one thread may call it at a time."""
 
     def __init__(self, node: Node, yaw_lock: bool) -> None:
         self._clock = node.get_clock()
@@ -134,7 +137,8 @@ class GimbalTopics:
         self._publish_known()
 
     def repeat(self, now_s: float) -> None:
-        """Publish what is known once a second: without it a controller assumes that the bridge ended."""
+        """Publish `gimbal_manager` once a second. Without it the controller assumes that the bridge has
+        ended."""
         if now_s >= self._next_s:
             self._next_s = now_s + BRIDGE_STATUS_S
             self._publish_known()
@@ -149,7 +153,7 @@ def _stamp(message: Any, ns: int) -> None:
 
 
 class FollowTopics:
-    """The service that allows FOLLOW_TARGET, and its status."""
+    """The service that enables FOLLOW_TARGET, and the topic with the status."""
 
     def __init__(self, node: Node, bridge: Bridge) -> None:
         self._clock, self._bridge = node.get_clock(), bridge
@@ -159,7 +163,7 @@ class FollowTopics:
         self._next_s = -math.inf
 
     def publish(self, now_s: float) -> None:
-        """Publish the status at every change, and once a second."""
+        """Publish the status when it changes, and once a second."""
         state = self._bridge.follow.state
         if state == self._published and now_s < self._next_s:
             return
@@ -177,22 +181,23 @@ class FollowTopics:
         response.success = True
         response.message = "the position is sent" if request.data else "nothing is sent any more"
         if waits_for:
-            response.message = f"enabled; sent when it can be: {waits_for}"
+            response.message = f"enabled; sending begins later: {waits_for}"
         return response
 
 
 class TrackerTopics:
-    """Publishes the operator's selections; implements the bridge's `TrackerPort`. ``steered``: `target_id` of
-    the target that is steered by, which a request to stop means; 0: none."""
+    """Publishes the selections of ground stations. Implements `TrackerPort`. ``steered``: id of the steered
+    target, which a command to stop tracking clears; 0 if there is none."""
 
     def __init__(self, node: Node) -> None:
         self.steered = 0
         self._selections = node.create_publisher(TargetSelection, "select", reliable())
 
     def select(self, request: Selection) -> str | None:
-        """Publish a request without waiting; return a text when nobody would receive it."""
+        """Publish a request without waiting. Return None, or a text for the log if no tracker would receive
+        it."""
         if not self._selections.get_subscription_count():
-            return "no tracker listens; start efftam_tracker"
+            return "no tracker subscribes to selections; start efftam_tracker"
         message = selection_message(request)
         if message.kind == TargetSelection.CLEAR:
             message.target_id = self.steered
@@ -201,26 +206,28 @@ class TrackerTopics:
 
 
 class MavlinkNode(Node):
-    """Reads and writes MAVLink, and looks at the topics whenever it does."""
+    """The node of the bridge. Each tick handles the MAVLink messages that have arrived, then the topics."""
 
     served_s = SERVED_S
 
     def __init__(self, **kwargs: Any) -> None:
-        """Open the links. Raises InputError where one can't be opened, a parameter or the key is refused."""
+        """Open the links. Raise InputError if a link can't be opened, or if a parameter or the key is
+        refused."""
         super().__init__(NODE_NAME, **kwargs)
         MAVLINK.declare(self)
         config = read_parameters(self, BridgeConfig)
         self._warn = Throttle(lambda text: self.get_logger().warning(text))
         self._tracker, self._gimbal = TrackerTopics(self), GimbalTopics(self, config.yaw_lock)
         self._knows_steering = False
-        self._target: int | None = None  # the one that was shown last
+        self._target: int | None = None  # id of the target that ground stations show; None: none yet
         signer = Signer(expanded(config.signing_key)) if config.signing_key else None
         self._links = open_links(config.addresses)
         ends = (self._tracker, self._gimbal, self._now, self._report)
         self._place = self.create_publisher(VehiclePosition, "vehicle_position", sampled())
         self._bridge = Bridge(config, self._links, *ends, signer, self._publish_place)
         self._follow = FollowTopics(self, self._bridge)
-        # Best effort where the next message replaces one that was lost.
+        # (time between two reads in s, type, topic, callback, QoS). The QoS is best effort if the next
+        # message replaces a lost one.
         topics: list[tuple[float, Any, str, Callable[[Any], None], QoSProfile]] = [
             (0.0, TwistStamped, "rates", self._on_rates, sampled()),
             (READ_S, Bool, "steering_enabled", self._on_steering, latched()),
@@ -237,13 +244,14 @@ class MavlinkNode(Node):
         ]
 
     def start(self) -> None:
-        # The bridge reports the links that are not open, and when they are.
+        # Only usable links are logged here. The bridge logs the faults of the others, and when they are open.
         usable = [link.address for link in self._links if not link.fault]
         if usable:
             self.get_logger().info(f"MAVLink on {', '.join(usable)}")
 
     def tick(self) -> float | None:
-        """Wait shortly for MAVLink, and do the due work; see `run_node`."""
+        """Wait briefly for MAVLink messages and do the work that is due. Return 0, so that `run_node` calls
+        again at once. Raise InputError if another bridge has the same ids."""
         self._bridge.poll(POLL_S)
         if self._bridge.refusal:
             raise InputError(self._bridge.refusal)
@@ -255,7 +263,8 @@ class MavlinkNode(Node):
         return 0.0
 
     def close(self) -> None:
-        """Send zero rates, release the gimbal and close the links; the node cannot be used afterwards."""
+        """Stop and release the gimbal, close the links and destroy the node, which can't be used
+        afterwards."""
         self._bridge.close()
         self.destroy_node()
 
@@ -266,7 +275,8 @@ class MavlinkNode(Node):
         self._bridge.set_camera(camera_of(message))
 
     def _on_box(self, message: Any) -> None:
-        """Ground stations know one target: the one that is steered by."""
+        """Pass an answer to the bridge, if it is of the steered target: ground stations show only one
+        target."""
         if not message.steered:
             return
         report = box_report(message)
@@ -293,7 +303,8 @@ class MavlinkNode(Node):
         self._bridge.set_rates(Rates(pitch=-angular.y, yaw=-angular.z))
 
     def _on_steering(self, message: Any) -> None:
-        # The controller publishes False first: an initial True was latched before this node started.
+        # The controller publishes False first. So if the first message is True, it was stored by the
+        # publisher before this node started, and steering was enabled earlier.
         self._bridge.take_control(message.data, fresh=self._knows_steering)
         self._knows_steering = True
 
@@ -301,7 +312,7 @@ class MavlinkNode(Node):
         return Instant(self.get_clock().now().nanoseconds, time.monotonic())
 
     def _report(self, severity: Severity, text: str) -> None:
-        # One call for each: rclpy ties the severity to the line of code.
+        # Each severity needs a call of its own: rclpy raises if one line of code logs with two severities.
         logger = self.get_logger()
         if severity is Severity.ERROR:
             logger.error(text)

@@ -1,4 +1,4 @@
-"""The parameters of the flight nodes, and their file.
+"""The parameters of the flight nodes. This command writes a file with all of them:
 
 python -m efftam_flight.ros.parameters > config/flight.yaml
 """
@@ -19,65 +19,74 @@ from efftam_ros.ros.common.parameters import ParameterSet
 
 @dataclass(frozen=True)
 class GimbalConfig(ControlConfig):
-    """The gimbal node's settings."""
+    """The parameters of the node efftam_gimbal."""
 
     autostart: bool = setting(True, "configure and activate when the node starts; steering stays off")
 
 
 @dataclass(frozen=True)
 class PositionNodeConfig(PositionConfig):
-    """The position node's settings."""
+    """The parameters of the node efftam_position."""
 
     camera: str = setting(
         "gimbal",
-        "where the camera's pose comes from: gimbal (gimbal_attitude, vehicle_position), fixed (to the"
-        " vehicle: vehicle_heading, vehicle_position, the angles of mount_*), pose (camera_pose), tf",
+        "source of the camera's pose: gimbal (topics gimbal_attitude, vehicle_position), fixed (a camera"
+        " fixed to the vehicle: vehicle_heading, vehicle_position, and the angles mount_*), pose"
+        " (camera_pose), tf",
         choices=("gimbal", "fixed", "pose", "tf"),
     )
     mount_roll: float = setting(
-        0.0, "of a fixed camera, right side down positive, rad", within=(-math.pi, math.pi)
+        0.0, "roll of a fixed camera, right side down positive, rad", within=(-math.pi, math.pi)
     )
-    mount_pitch: float = setting(0.0, "of a fixed camera, up positive, rad", within=(-math.pi, math.pi))
+    mount_pitch: float = setting(0.0, "pitch of a fixed camera, up positive, rad", within=(-math.pi, math.pi))
     mount_yaw: float = setting(
-        0.0, "of a fixed camera from the vehicle's nose, right positive, rad", within=(-math.pi, math.pi)
+        0.0, "yaw of a fixed camera from the vehicle's nose, right positive, rad", within=(-math.pi, math.pi)
     )
     attitude_offset: float = setting(
-        0.0, "added to the stamps of attitudes and poses, s; as in efftam_gimbal", within=(-1.0, 1.0)
+        0.0,
+        "added to the stamps of attitudes and poses, s. The same as in efftam_gimbal",
+        within=(-1.0, 1.0),
     )
     pose_is_optical: bool = setting(
         True,
         "axes of camera_pose and of the images' TF frame: right, down, forward; false: forward, left, up",
     )
     ground_height: float = setting(
-        0.0, "height of the ground in the local frame of pose and tf, m", within=(-10000.0, 10000.0)
+        0.0, "height of the ground in the local frame of pose or tf, m", within=(-10000.0, 10000.0)
     )
     origin_latitude: float = setting(
-        0.0, "of the local frame of pose and tf, degrees; 0 with longitude 0: not known", within=(-89.0, 89.0)
+        0.0,
+        "latitude of the origin of the local frame of pose or tf, degrees; 0 with longitude 0: not known",
+        within=(-89.0, 89.0),
     )
-    origin_longitude: float = setting(0.0, "the same, degrees", within=(-180.0, 180.0))
-    origin_altitude: float = setting(0.0, "the same, m above mean sea level", within=(-1000.0, 10000.0))
+    origin_longitude: float = setting(
+        0.0, "longitude of the origin of the local frame, degrees", within=(-180.0, 180.0)
+    )
+    origin_altitude: float = setting(
+        0.0, "altitude of the origin of the local frame, m above mean sea level", within=(-1000.0, 10000.0)
+    )
     frame_id: str = setting("map", "name of the local frame: x east, y north, z up")
 
     @property
     def mount(self) -> Vector | None:
-        """Roll, pitch, yaw of a fixed camera, rad; None for another one."""
+        """Roll, pitch, yaw of a camera that is fixed to the vehicle, rad; None if it is not fixed."""
         return (self.mount_roll, self.mount_pitch, self.mount_yaw) if self.camera == "fixed" else None
 
     @property
     def origin(self) -> GeoPoint | None:
-        """Of the local frame of pose and tf; None where it is not known."""
+        """The origin of the local frame, if poses come from pose or tf; None if it is unknown."""
         point = GeoPoint(self.origin_latitude, self.origin_longitude, self.origin_altitude)
         return point if point.is_place else None
 
 
-# The controller is made again when the node is configured: gains don't change under a moving gimbal.
+# These parameters take effect when the node is configured, so that gains never change while a gimbal moves.
 GIMBAL = ParameterSet(
     (("Steering", GimbalConfig),), ("autostart",), tuple(f.name for f in fields(ControlConfig))
 )
 POSITION = ParameterSet(
     (("Where on the ground", PositionNodeConfig),), tuple(f.name for f in fields(PositionNodeConfig))
 )
-# All are read when the node starts: links are not exchanged under a moving gimbal.
+# All parameters of the bridge are read when the node starts, so that links never change while a gimbal moves.
 MAVLINK = ParameterSet((("The bridge", BridgeConfig),), tuple(f.name for f in fields(BridgeConfig)))
 
 

@@ -1,7 +1,7 @@
-"""The node `efftam_position`: where on the ground the target is.
+"""The node `efftam_position`, which publishes the positions of targets on the ground.
 
-It receives the same attitudes as the gimbal's controller, and is a node of its own: it works without a
-gimbal, and nothing that it computes can delay the controller's rates.
+It receives the same attitudes as the gimbal controller. It is a node of its own, so that it works without a
+gimbal and can't delay the controller's rates.
 """
 
 from __future__ import annotations
@@ -34,15 +34,16 @@ from efftam_ros.ros.common.polling import Polled
 
 NODE_NAME = "efftam_position"
 TICK_S = 0.02
-# The tracker has up to eight answers for an image.
+# Length of the queue of answers. The tracker publishes up to eight answers for an image.
 ANSWERS = 40
 SERVED_S = 0.4
-# Between the two transforms of which the camera's motion is made.
+# Time between the two transforms from which the camera's motion is computed, ns.
 MOTION_NS = NS // 10
 
 
 class TransformPoses:
-    """Poses of the camera from TF: of ``camera_frame``, the frame of the images, in the frame ``local``."""
+    """Camera poses from TF: the transform from ``camera_frame``, the images' frame, to the local frame
+    (parameter `frame_id`). Raises InputError if tf2_ros is not installed."""
 
     def __init__(self, node: Node, config: PositionNodeConfig) -> None:
         try:
@@ -85,12 +86,12 @@ class TransformPoses:
 
 
 class PositionNode(Node):
-    """Turns `velocity` into `position`."""
+    """The node that computes the topic `position` from the topic `velocity` and the camera's poses."""
 
     served_s = SERVED_S
 
     def __init__(self, **kwargs: Any) -> None:
-        """Raises InputError for a parameter that is refused."""
+        """Create publishers and subscriptions. Raise InputError if a parameter is refused."""
         super().__init__(NODE_NAME, **kwargs)
         POSITION.declare(self)
         config = self._config = read_parameters(self, PositionNodeConfig)
@@ -121,19 +122,19 @@ class PositionNode(Node):
             if self._geo_kind is None
             else self.create_publisher(self._geo_kind, "position_geo", reliable())
         )
-        # Poses first: an answer then finds those that came with it.
+        # Poses are read before answers, so that an answer is computed with the poses that arrived before it.
         self._topics = [
             *(Polled(self, kind, topic, take, sampled(), self._warn) for kind, topic, take in kinds),
             Polled(self, TargetVelocity, "velocity", self._on_velocity, sampled(ANSWERS), self._warn),
         ]
         self._due_s = time.monotonic()
-        self._reason = ReasonCode.NONE  # of the last position
+        self._reason = ReasonCode.NONE  # reason code of the steered target's last position
 
     def start(self) -> None:
         self.get_logger().info(f"the camera's pose is taken from: {self._config.camera}")
 
     def tick(self) -> float | None:
-        """Read what has come, 50 times a second; see `run_node`."""
+        """Read the topics 50 times a second. Return the time until the next call, s; see `run_node`."""
         now_s = time.monotonic()
         if now_s >= self._due_s:
             self._due_s = max(self._due_s + TICK_S, now_s)
@@ -151,7 +152,8 @@ class PositionNode(Node):
         self._position.publish(self._message(report))
         if self._geo is not None and report.steered and report.valid and report.is_geographic:
             self._geo.publish(self._geo_message(report))
-        # The tracker's own reasons change from image to image: the first of them is logged.
+        # The tracker's own reasons may change with each image. They count as one reason, so that only the
+        # first of them is logged.
         code = report.reason.code
         if code and code < ReasonCode.POSITION_NO_TARGET:
             code = ReasonCode.POSITION_NO_TARGET

@@ -1,1 +1,1 @@
-"""The operator's page as a node beside the tracker."""
+"""The node `efftam_operator`, which serves the operator's page of one tracker."""

@@ -44,10 +44,10 @@ from efftam_ros.ros.common.nodes import Throttle, latched, sampled, steady_timer
 from efftam_ros.ros.common.publishing_nodes import PublishingNodes, identities
 
 JPEG_START = b"\xff\xd8"
-REPORT_DEPTH = 40  # several targets have a report each
-# How often the publishers of images and the tracker's state are looked at, s.
+REPORT_DEPTH = 40  # up to eight targets each have a report for an image
+# Interval at which publishers and the tracker's state are checked, s.
 LOOK_S = 0.5
-# How long the last picture is kept for a page that is loaded again, s.
+# Boxes stay subscribed for this time after the last page was hidden or closed, s: the page may be reloaded.
 LINGER_S = 30.0
 TRACKER = "the tracker"
 ASKED = ["selection_buffer", "max_targets", "image_range"]
@@ -55,7 +55,7 @@ ASKED = ["selection_buffer", "max_targets", "image_range"]
 
 
 def image_stamp(message: Any) -> int:
-    """Return the stamp of the image that a message is of, ns. Raises ValueError where it is negative."""
+    """Return the stamp of the image to which a message belongs, ns. Raises ValueError if it is negative."""
     stamp = stamp_ns(header_of(message, Header).stamp)
     if stamp < 0:
         raise ValueError(f"the stamp is {stamp} ns; it must not be negative")
@@ -63,7 +63,7 @@ def image_stamp(message: Any) -> int:
 
 
 def picture_of(message: Any, received: ReceivedImage) -> Picture:
-    """Return a picture for the pages: a JPEG as it came; other pixels are read when somebody looks."""
+    """Return an image message as a picture. A JPEG is kept as it is; other pixels are converted on demand."""
     start = bytes(message.data[:2])
     if start == JPEG_START and hasattr(message, "format"):
         return Picture(image_stamp(message), bytes(message.data), None, received.nbytes, received.still_s)
@@ -78,10 +78,10 @@ def proposal_of(message: Any) -> Proposal:
 
 
 class RosFeed:
-    """Images, boxes and velocities while somebody watches, commands through the tracker's services. All in
-    the executor's thread.
+    """Reports images, boxes and velocities while a page is visible; sends commands to the tracker's services.
 
-    Raises InputError where the image transport's messages are not installed.
+    All methods run in the executor's thread. Raises InputError if the messages of the image transport are not
+    installed.
     """
 
     def __init__(self, node: Node, config: OperatorConfig, calls: Calls) -> None:
@@ -92,8 +92,9 @@ class RosFeed:
         self._images: ImageInput | None = None
         self._reader: ImageReader | None = None
         self._reports: list[Any] = []
-        self._unwatched_s = float("-inf")  # since when, monotonic
-        self._received_s, self._patience_s = float("-inf"), DEAF_S  # the last box; see `_subscribe_anew`
+        self._unwatched_s = float("-inf")  # monotonic time since which no page is visible
+        # Monotonic time of the last box, and time without a box after which `_subscribe_anew` acts.
+        self._received_s, self._patience_s = float("-inf"), DEAF_S
         name = config.tracker
         self._hold_publisher = node.create_publisher(Header, "keep_image", REPORT_DEPTH)
         self._propose_publisher = node.create_publisher(TargetSelection, "propose", REPORT_DEPTH)
@@ -101,18 +102,19 @@ class RosFeed:
         self._clear_client = node.create_client(ClearTarget, f"{name}/clear_target")
         self._steer_client = node.create_client(SteerTarget, f"{name}/steer_target")
         self._tracker = _TrackerWatch(node, name, calls, self._report, self._set_range)
-        self._image_range = AUTO  # as the tracker has it: the page shows what the tracker sees
-        # When an image came last, or was asked for first; whether one ever came.
+        # The tracker's parameter `image_range`: the page shows 16-bit images as the tracker sees them.
+        self._image_range = AUTO
+        # Monotonic time of the last image (before the first: of the subscription); whether an image arrived.
         self._image_s, self._have_come = 0.0, False
         self._trackers, self._answering = PublishingNodes(), tuple[str, ...]()
 
     def explain(self) -> str:
-        """Return why no image comes, as far as the publishers show; empty when nobody watches."""
+        """Return why no image arrives, as far as the publishers show it; empty while no page is visible."""
         return "" if self._images is None else self._images.explain()
 
     @property
     def renewal(self) -> str:
-        """See `ImageInput.renewal`."""
+        """Why this process should become another DDS participant (see `ImageInput.renewal`), or ""."""
         return "" if self._images is None else self._images.renewal
 
     def start(self, sink: Sink) -> None:
@@ -144,10 +146,12 @@ class RosFeed:
             self._sink(box_report(message))
 
     def _hear(self, sink: Sink) -> None:
-        """Boxes and velocities cost as much as everything else while nobody watches, so they are subscribed
-        to only while somebody does."""
+        """Subscribe to boxes, proposals and velocities.
+
+        This is done only while a page is visible: receiving them costs as much as the rest of the node.
+        """
         self._received_s = time.monotonic()
-        # Best effort matches every publisher, and the tracker waits for no acknowledgement of ours.
+        # Best effort matches every publisher, and the tracker need not wait for this node's acknowledgements.
         self._reports = [
             self._subscribe(BoundingBox, "bbox", self._on_box),
             self._subscribe(BoundingBox, "proposal", lambda m: sink(proposal_of(m))),
@@ -224,7 +228,7 @@ class RosFeed:
         elif self._reports and time.monotonic() - self._unwatched_s > LINGER_S:
             self._end_reports()
         self._tracker.look(self._images is not None)
-        # `bbox`; without a subscription nobody is known to answer.
+        # The trackers are the publishers of the first subscription, `bbox`; without it none is known.
         found = [
             one
             for topic in self._reports[:1]
@@ -238,8 +242,10 @@ class RosFeed:
             self._report(Trackers(names, has_restarted))
 
     def _subscribe_anew(self) -> None:
-        """Subscribe again, more and more rarely, where a publisher of boxes exists and images arrive, but no
-        box does."""
+        """Subscribe to boxes anew if none has arrived for `_patience_s`, and double that time.
+
+        Called while images arrive and boxes have a publisher: then the subscription may have failed.
+        """
         if time.monotonic() - self._received_s < self._patience_s or self._sink is None:
             return
         self._patience_s = min(2 * self._patience_s, LONGEST_DEAF_S)
@@ -257,8 +263,10 @@ class RosFeed:
 
 
 class _TrackerWatch:
-    """Asks the tracker's node for its state and its limits, by services. ``set_range``: gets its range of
-    16-bit images, see `Levels`."""
+    """Reads the lifecycle state and the limits of the tracker's node through its services.
+
+    ``report`` receives state and limits. ``set_range`` receives the tracker's parameter `image_range`.
+    """
 
     def __init__(
         self,
@@ -274,7 +282,7 @@ class _TrackerWatch:
         self._parameter_client = node.create_client(GetParameters, f"{name}/get_parameters")
 
     def look(self, is_watched: bool) -> None:
-        """Ask; the limits, once they are known, only while a page is open."""
+        """Call the services. Limits that are already known are read again only while a page is visible."""
         if self._state_client in self._calls.give_up():
             self._report(Lifecycle.UNKNOWN)
         for client, request, use in (
@@ -287,7 +295,7 @@ class _TrackerWatch:
             if client.service_is_ready():
                 self._calls.ask(client, request, use)
             elif client is self._state_client:
-                self._report(Lifecycle.UNKNOWN)  # a tracker that is gone is silent, whatever it was
+                self._report(Lifecycle.UNKNOWN)  # the tracker has ended; its last state is no longer true
 
     def _on_state(self, response: Any) -> None:
         inactive = (State.PRIMARY_STATE_UNCONFIGURED, State.PRIMARY_STATE_INACTIVE)
@@ -299,7 +307,7 @@ class _TrackerWatch:
 
     def _on_parameters(self, response: Any) -> None:
         if len(response.values) != len(ASKED):
-            return  # rclpy answers so where one is not declared: another node has this name
+            return  # a parameter is not declared: the node with this name is no tracker
         buffer, most, image_range = response.values
         if buffer.type == ParameterType.PARAMETER_DOUBLE and most.type == ParameterType.PARAMETER_INTEGER:
             self._knows_limits = True

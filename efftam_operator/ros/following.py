@@ -1,4 +1,4 @@
-"""The page's `Follower` over ROS: positions of the target, and the switch of one `efftam_mavlink`."""
+"""The page's `Follower` over ROS: receives positions, and calls the services of one `efftam_mavlink`."""
 
 from __future__ import annotations
 
@@ -16,24 +16,26 @@ from efftam_ros.messages.positions import PositionReport, position_report
 from efftam_ros.ros.common.nodes import Throttle, latched, sampled, steady_timer
 from efftam_ros.ros.common.polling import Polled
 
-# How often positions and states are read, s: a map needs no more.
+# Interval at which positions and states are read, s. The map on the page needs no more.
 READ_S = 0.2
-# The bridge sends its state once a second.
+# The bridge counts as silent after this time without a state, s. It sends one a second.
 SILENT_S = 3.0
-# A target has one position for each image, and up to eight are followed.
+# Queue depth for positions: up to eight targets have one for each image between two reads.
 POSITIONS = 40
 
 
 class RosFollowing:
-    """Reports where the steered target is and whether the autopilot is given that; allows and ends it. All
-    in the executor's thread. ``bridge``: name of the bridge's node."""
+    """Reports the steered target's position, and switches whether the autopilot receives it.
+
+    All methods run in the executor's thread. ``bridge``: name of the MAVLink bridge's node.
+    """
 
     def __init__(self, node: Node, bridge: str, calls: Calls) -> None:
         self._node, self._calls = node, calls
         self._sink: Sink | None = None
         self._client = node.create_client(SetBool, f"{bridge}/enable_follow")
         self._topics: list[Polled] = []
-        self._position: PositionReport | None = None  # the newest that was not sent
+        self._position: PositionReport | None = None  # newest position that was not reported yet
         self._received_s: float | None = None
         self._reported: FollowState | None = None
 

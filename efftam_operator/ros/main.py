@@ -23,5 +23,5 @@ that is printed. More: docs/operator.md.""",
 
 
 def main(name: str, args: list[str] | None = None, **given: Any) -> int:
-    """See `run_program`."""
+    """Run the program ``name`` of `PROGRAMS`; arguments and exit status as in `run_program`."""
     return run_program(name, PROGRAMS[name], args, **given)

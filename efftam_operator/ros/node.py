@@ -1,4 +1,4 @@
-"""The node `efftam_operator`: parameters, the page's feed and server, diagnostics."""
+"""The node `efftam_operator`: reads parameters, runs the page's feed and server, publishes diagnostics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NODE_NAME = "efftam_operator"
 
 
 class OperatorNode(Node):
-    """Serves the page for one tracker, from `start` on."""
+    """Serves the page of one tracker. The page is available from `start` to `close`."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(NODE_NAME, **kwargs)
@@ -44,7 +44,7 @@ class OperatorNode(Node):
     def start(self) -> None:
         """Serve the page. Raises InputError when the address or the certificate can't be used."""
         server = self._serving.enter_context(serving(self.server))
-        # Not logged: the address holds the token, and the log is a topic.
+        # Printed and not logged: the address contains the token, and everybody can read the log's topic.
         print(f"{NODE_NAME}: {announcement(server.urls)}", flush=True)
 
     def close(self) -> None:
@@ -53,11 +53,11 @@ class OperatorNode(Node):
 
     @property
     def renewal(self) -> str:
-        """Why this process should become another DDS participant; see `run_node`."""
+        """Why this process should become another DDS participant (see `run_node`), or ""."""
         return self._feed.renewal
 
     def internal_error(self, error: Exception) -> None:
-        """Report an unforeseen error of a callback by `/health` and diagnostics; see `run_node`."""
+        """Report an unforeseen error of a callback by `/health` and diagnostics; called by `run_node`."""
         self.server.faults.add("the node", error)
 
     def _ask_health(self) -> None:

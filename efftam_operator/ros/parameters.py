@@ -12,15 +12,17 @@ from efftam_ros.ros.tracker.parameters import NodeConfig
 
 
 def _trackers(name: str) -> Any:
-    """Return a setting as the tracker has it."""
+    """Return a dataclass field with default, text and limits of the tracker's parameter ``name``."""
     (found,) = (f for f in fields(NodeConfig) if f.name == name)
     return field(default=found.default, metadata=found.metadata)
 
 
 @dataclass(frozen=True)
 class OperatorConfig(Settings):
-    """The node's parameters: the page's, and those that the tracker has too, of the same names, so that one
-    file serves both. Everything is read when the node starts."""
+    """The node's parameters. All are read once, when the node starts.
+
+    Parameters that the tracker has too have the same names, so that one parameter file fits both nodes.
+    """
 
     tracker: str = setting("efftam_tracker", "name of the tracker's node, whose services are called")
     gimbal: str = setting("efftam_gimbal", "name of the gimbal controller's node, whose services are called")

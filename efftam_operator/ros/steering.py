@@ -1,4 +1,4 @@
-"""The page's `Steerer` over ROS: one `efftam_gimbal`, by topic and services, and what the bridge reports."""
+"""The page's `Steerer` over ROS: works with one `efftam_gimbal`, and receives the bridge's reports."""
 
 from __future__ import annotations
 
@@ -26,32 +26,34 @@ PHASES = {
     getattr(GimbalStatus, name): name.lower().replace("_", " ")
     for name in ("OFF", "WAITING", "FOLLOWING", "PREDICTING", "FADING", "HOLDING", "CONTROL_LOST")
 }
-"""A phase of the gimbal controller, by its number in the message, as the page shows it."""
-# How often the controller's lifecycle state is asked for, s.
+"""The name of each phase of the gimbal controller for the page, by the phase's number in GimbalStatus."""
+# Interval at which the controller's lifecycle state is requested, s.
 LOOK_S = 0.5
-# How often attitudes and the bridge's messages are read, s.
+# Interval at which attitudes and the bridge's messages are read, s.
 READ_S = 0.1
 # The frame_id of an attitude whose yaw counts from north.
 EARTH = "earth"
 
 
 class RosSteering:
-    """Reports what controller and bridge do, once a controller has sent; enables and stops it. All in the
-    executor's thread.
+    """Reports the state of gimbal controller, bridge and gimbal, and enables and stops steering.
 
-    ``gimbal``: name of the controller's node. ``silent_s``: time without a status after which it is called
-    silent (it sends one five times a second).
+    All methods run in the executor's thread. Nothing is reported before the first sign of a controller: a
+    status or an offered service. ``gimbal``: name of the controller's node. ``silent_s``: time without a
+    status after which the controller counts as silent, s; it sends five a second.
     """
 
     def __init__(self, node: Node, gimbal: str, silent_s: float, calls: Calls) -> None:
         self._node, self._silent_s, self._calls = node, silent_s, calls
         self._sink: Sink | None = None
-        self._last = SteeringState(Controller.GONE)  # of the controller alone
+        # What the controller last reported. Fields on the chain, the STOP and the angles keep their defaults.
+        self._last = SteeringState(Controller.GONE)
         self._reported: SteeringState | None = None
         self._watch = GimbalWatch()
         self._limits: dict[str, tuple[int | None, int | None]] = {}  # fields of GimbalAngles
-        self._stop_replies: list[Reply] = []  # of the STOPs that are neither confirmed nor given up
-        # Monotonic times, None while there was no sign of a controller.
+        self._stop_replies: list[Reply] = []  # for STOP commands that were not answered yet
+        # Monotonic time of the controller's last status; before the first one, the time at which its services
+        # were found; None: nothing was found yet.
         self._received_s: float | None = None
         self._inactive_s = float("-inf")
         self._enable_client = node.create_client(SetBool, f"{gimbal}/enable")
@@ -62,7 +64,7 @@ class RosSteering:
         self._sink = sink
         node, warn = self._node, Throttle(lambda text: self._node.get_logger().warning(text))
         node.create_subscription(GimbalStatus, "gimbal_status", self._on_status, sampled())
-        # Read at this node's own rate: attitudes come up to a hundred times a second.
+        # Not received by callbacks, but read every READ_S: up to a hundred attitudes a second arrive.
         self._topics = [
             Polled(node, GimbalManager, "gimbal_manager", self._on_manager, latched(), warn),
             Polled(node, QuaternionStamped, "gimbal_attitude", self._on_attitude, sampled(), warn),
@@ -81,8 +83,11 @@ class RosSteering:
         self._command(True, answered)
 
     def stop(self, reply: Reply) -> None:
-        """Stop the gimbal. ``reply`` is ok once its attitude shows that it stands, else after `CONFIRM_S` the
-        reason why that is not confirmed; `SteeringState.stop` goes on to report what becomes of it."""
+        """Stop the gimbal.
+
+        ``reply`` is ok once the gimbal's attitude shows that it is at rest. After `CONFIRM_S` without that,
+        ``reply`` is a refusal with the reason. `SteeringState.stop` continues to report the STOP's state.
+        """
         self._watch.begin_stop(time.monotonic())
         self._stop_replies.append(reply)
 
@@ -127,7 +132,7 @@ class RosSteering:
             self._judge_stop()
 
     def _judge_stop(self) -> None:
-        """Report what has become of the last STOP, and answer those who wait for it."""
+        """Report the state of the last STOP, and answer the STOP commands once it is decided."""
         doubt = self._report()
         if self._watch.stop is Stop.WAITING:
             return
@@ -141,7 +146,7 @@ class RosSteering:
                 reply(CommandAnswer(False, "steering was enabled again"))
 
     def _look(self) -> None:
-        """Find out why a controller sends nothing, and report for how long."""
+        """Request the controller's lifecycle state, and report if no status has arrived for ``silent_s``."""
         now_s = time.monotonic()
         is_offered = self._state_client.service_is_ready()
         if is_offered and not self._calls.waits_for(self._state_client):
@@ -152,7 +157,7 @@ class RosSteering:
             self._received_s = now_s
         if now_s - self._received_s <= self._silent_s:
             if self._reported is not None:
-                self._report()  # the bridge may be silent
+                self._report()  # the controller sends, but the silence of bridge or gimbal may have changed
         elif now_s - self._inactive_s <= 2 * LOOK_S:
             self._report(SteeringState(Controller.INACTIVE))
         else:
@@ -164,8 +169,10 @@ class RosSteering:
             self._inactive_s = time.monotonic()
 
     def _report(self, controller: SteeringState | None = None) -> str:
-        """Report the state: ``controller`` is what its node does now, None: nothing new of it. Returns why a
-        STOP is not confirmed."""
+        """Report the state of steering if it has changed. Returns why the last STOP is not confirmed, or "".
+
+        ``controller``: new state of the controller; None: unchanged.
+        """
         self._last = controller or self._last
         if self._received_s is None:
             return self._watch.judge_stop(time.monotonic())
@@ -193,5 +200,5 @@ class RosSteering:
 
 
 def _degrees(angle: float) -> int | None:
-    """Whole degrees of an angle in rad; None where it is not finite."""
+    """Return an angle given in rad as whole degrees; None if it is not finite."""
     return round(math.degrees(angle)) if math.isfinite(angle) else None

@@ -1,4 +1,4 @@
-// Loss and return of the target: a banner that can't be missed, and sound and vibration for who has asked for them.
+// Alarms: the banners for the loss and the return of the target, and sound and vibration if the user has switched them on.
 
 const RETURN_MS = 5000;
 const LOST_HZ = [440, 330, 440, 330], FOUND_HZ = [660, 880], ALARM_HZ = [880, 440, 880, 440];
@@ -6,15 +6,20 @@ const TONE_S = 0.18;
 
 export class Alarm {
   isLost = false;
-  #of = null; // target and selection
+  // Target and selection to which the alarm belongs, as text; null: none.
+  #of = null;
   #unseenS = null;
   #foundMs = -Infinity;
   #afterS = 0;
   #rung = [];
-  #audio = null; // while sound is on
+  // The AudioContext; null: sound is off.
+  #audio = null;
 
-  /** The state now, `target`, the track's entry that it is of (or undefined), and how long it has been unseen, s or
-   * null. UNKNOWN changes nothing; what was selected anew was not found. */
+  /**
+   * Update the alarm. `state`: the state shown; UNKNOWN changes nothing. `target`: the track's entry with this state, or
+   * undefined. `unseenS`: for how long the target has not been seen, s, or null.
+   * A new selection after a loss is no return, so it gives no SEEN AGAIN.
+   */
   see(state, target, unseenS, nowMs) {
     const of = target && `${target.id} ${target.selection}`;
     if (state !== "UNKNOWN" && of !== this.#of) {
@@ -28,27 +33,29 @@ export class Alarm {
       this.#unseenS = unseenS;
     } else if (state !== "UNKNOWN" && this.isLost) {
       this.isLost = false;
-      if (state === "IDLE" || state === "ACQUIRING") return; // cleared, or selected anew
+      // In these states the target was cleared or selected anew, which is no return.
+      if (state === "IDLE" || state === "ACQUIRING") return;
       this.#foundMs = nowMs;
       this.#afterS = this.#unseenS ?? 0;
       this.#sound(FOUND_HZ);
     }
   }
 
-  /** Other alarms that are shown, by name: a new one sounds. */
+  /** Sound an alarm if `names`, the ids of the alarm banners now shown, contain one that was not shown before. */
   ring(names) {
     if (names.some((name) => !this.#rung.includes(name))) this.#sound(ALARM_HZ);
     this.#rung = names;
   }
 
-  /** {title, text, seconds} to show, or null; `isGood`: what was lost is seen again. */
+  /** The banner to show as {title, text, seconds?, isGood?}, or null; `isGood`: the lost target was found again. */
   banner(nowMs) {
     if (this.isLost) return { title: "LOST", text: "searching; tapping or drawing it starts anew", seconds: this.#unseenS };
     if (nowMs - this.#foundMs > RETURN_MS) return null;
-    return { title: "SEEN AGAIN", text: `after ${Math.round(this.#afterS)} s; see that it is the same`, isGood: true };
+    return { title: "SEEN AGAIN", text: `after ${Math.round(this.#afterS)} s; check that it is the same`, isGood: true };
   }
 
-  /** Sound and vibration on or off; returns whether they are on. Browsers want a touch before the first sound. */
+  /** Switch sound and vibration on or off; returns whether they are on. Must be called in the handler of a click: only
+   * then browsers allow sound. */
   toggle() {
     if (this.#audio) this.#audio.close();
     this.#audio = this.#audio ? null : new AudioContext();

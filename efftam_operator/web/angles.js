@@ -1,21 +1,22 @@
-// Where the gimbal points: a scale for its pitch at the right, one for its yaw below, each from stop to stop.
+// Two scales that show the direction of the gimbal between its stops: pitch at the right, yaw at the bottom.
 
 const LENGTH_PX = 110, RIGHT_PX = 22, BELOW_PX = 32, TEXT_PX = 40;
-// A lower view has no room for the scale below.
+// In a room of less height the yaw scale is not painted.
 const MIN_HEIGHT_PX = 150;
-// So near to a stop the scale warns, degrees.
+// A scale has the warning colour when the angle is at most this far from a stop, degrees.
 const NEAR_DEG = 3;
 const INK = "#fff", WARN = "#f0e442", EDGE = "rgba(0, 0, 0, 0.75)";
 
-/** The ends of a scale, degrees, and whether `angle` is near to a stop. */
+/** A scale as {low, high, isNear, share}: its ends, degrees; whether `angle` is near to a stop; the place of `angle` between
+ * the ends, 0 to 1. The stops are `least` and `most` (null: none); without a stop the scale ends at `widest`. */
 export function scaleOf(angle, [least, most], widest) {
   const low = Math.max(least ?? -widest, -widest), high = Math.min(most ?? widest, widest);
   const isNear = (least !== null && angle - least < NEAR_DEG) || (most !== null && most - angle < NEAR_DEG);
   return { low, high, isNear, share: Math.min(1, Math.max(0, (angle - low) / (high - low || 1))) };
 }
 
-/** Paint `angles` {pitch, yaw, pitch_limits, yaw_limits} into the `room` {x, y, width, height} of a context; returns the places
- * that they take. What is unknown is not painted. */
+/** Paint the scales for the server's `angles` {pitch, yaw, pitch_limits, yaw_limits}, degrees, into the rectangle `room` of a
+ * canvas context. Returns the rectangles {x, y, width, height} that they cover. The scale of an unknown angle is not painted. */
 export function paintAngles(context, room, { pitch, yaw, pitch_limits, yaw_limits }) {
   const places = [];
   const length = Math.min(LENGTH_PX, room.height * 0.5, room.width * 0.4);
@@ -36,7 +37,8 @@ export function paintAngles(context, room, { pitch, yaw, pitch_limits, yaw_limit
   return places;
 }
 
-/** Lines, a marker that points away from the scale, and its number. */
+/** Paint one scale: `lines` [x0, y0, x1, y1], a marker at [x, y, dx, dy] whose tip points to the scale, against (dx, dy),
+ * and `text` at [x, y, align]. */
 function paint(context, lines, [mx, my, dx, dy], text, [tx, ty, align], isNear) {
   const colour = isNear ? WARN : INK;
   for (const [style, width] of [[EDGE, 5], [colour, 2]]) {

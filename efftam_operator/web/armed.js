@@ -1,16 +1,17 @@
-// A button that needs two presses: the first arms it for five seconds, the second is a decision of its own.
+// A button that needs two presses: the first arms it, the second, within five seconds, enables.
 
 import { announce } from "./notices.js";
 
 const ARMED_MS = 5000;
-// A double click is one press.
+// A second press within this time is ignored, so that a double click does not enable.
 const BOUNCE_MS = 350;
 
 export class ArmedButton {
   #armedMs = null;
   #timer = 0;
 
-  /** `labels`: {idle, armed} of the button; `command(action)` sends arm, then enable. */
+  /** `labels`: the button's texts {idle, armed}; `command(action)` is called with "arm" at the first press, with "enable" at
+   * the second. */
   constructor(button, labels, command) {
     Object.assign(this, { button, labels, command });
     button.onclick = () => this.press(performance.now());

@@ -1,23 +1,25 @@
-// Why what is seen may not be true any more: one root cause at a time, and what it makes grey. No DOM.
+// Faults by which the page may show outdated information. Finds the one root cause and what it makes grey. Uses no DOM.
 
-/** What a cause takes the truth from; all else is still known. */
+/** The parts of the page that are unreliable by each root cause, and so become grey. */
 export const GREY = {
   link: ["badge", "box", "presence", "age", "gimbal"],
   camera: ["badge", "box", "presence", "age", "gimbal"],
   tracker: ["badge", "box", "presence", "gimbal"],
   picture: ["box", "age"],
   gimbal: ["gimbal"],
-  // What is shown is still known, and may mislead.
+  // Everything shown is up to date, but may mislead.
   restarted: [],
   frozen: [],
 };
 const OLD_S = 1;
 
 /**
- * The root cause as {id, title, text, seconds}, null where all is well; `id` is a key of GREY, `seconds` runs. Takes
- * `refused`, why the server turned the page away; `linkS`, silence of the link where it is one, Infinity before the first
- * text; `status`, the server's last, and `sinceS`, how long ago that was; `pictureS`, age of the picture shown, null where
- * there is none; `gimbal`, {title, text, seconds} or null.
+ * The root cause as {id, title, text, seconds}, null if there is no fault. `id` is a key of GREY; `seconds` is for how long
+ * the fault has lasted, or null.
+ *
+ * `refused`: why the server refused the page, or "". `linkS`: for how long the link has been silent, s; null if it is not,
+ * Infinity if no message has arrived yet. `status`: the server's last status message, or null; `sinceS`: its age, s.
+ * `pictureS`: age of the picture shown, s; null without a picture. `gimbal`: the gimbal's fault {title, text, seconds}, or null.
  */
 export function rootCause({ refused, linkS, status, sinceS, pictureS, gimbal }) {
   if (refused) return cause("link", "NOT ADMITTED", refused);
@@ -32,7 +34,7 @@ export function rootCause({ refused, linkS, status, sinceS, pictureS, gimbal }) 
   if (tracker === "silent") return cause("tracker", "TRACKER SILENT", "images arrive, no answer from the tracker", status.tracker_silent_s + sinceS);
   if (status.restarted) return cause("restarted", "TRACKER RESTARTED", "it has forgotten the target; draw it again");
   if (camera === "unseen") return cause("picture", pictureS === null ? "NO PICTURE" : "PICTURE STOPPED", `the tracker has images, the page gets none${status.missing && `: ${status.missing}`}`, imageS);
-  // Until the server has reported newer pictures only the age is known: the camera may have stopped.
+  // Only a status with newer images proves that the link is slow. Until then the camera may have stopped.
   if (pictureS > OLD_S) return cause("picture", "PICTURE OLD", camera === "alive" && imageS < pictureS - OLD_S / 2 ? "the link is slow" : "", pictureS);
   if (status.frozen_s) return cause("frozen", "PICTURE FROZEN", "not one pixel changes although images arrive; check the camera", status.frozen_s + sinceS);
   return gimbal && cause("gimbal", gimbal.title, gimbal.text, gimbal.seconds);

@@ -1,40 +1,48 @@
-// What a person is drawing, and on which image: from press to the answer. No DOM.
+// The state of a drawing, from the first press to the tracker's answer, and the image on which it is drawn. Uses no DOM.
 //
-// live -> press freezes the picture -> dragging -> release sends a box
-//                                   -> a tap marks a point, for which the tracker may propose a box; a second tap in that
-//                                      sends it, on the point sends the point, elsewhere places a box between them, which
-//                                      is sent by a tap in it
-// Enter is a tap at the cursor; an arrow after it draws the box, and Enter sends that. R places a box of the last size;
-// arrows move it by image px. What is finished may have to be agreed to ("asked") before it is sent.
+// A press freezes the picture. A drag draws a box, and its release sends the box. A tap marks a point, for which the tracker
+// may propose a box. A second tap
+// - inside the proposed box sends that box;
+// - on the marked point sends the point;
+// - elsewhere places a box with the two taps as corners. A tap inside this box sends it.
+// With the keyboard, Enter acts as a tap at the cursor. Arrows after it draw a box from there, and Enter sends the box. R
+// places a box of the last size at the cursor, and arrows move it by image px. A finished drawing may need one more
+// confirmation (mode "asked") before it is sent.
 
 import { boxFromCorners, clipBox, clamp, isInside, isTooSmall, moveBox } from "./geometry.js";
 
 const DEFAULT_SIZE = { width: 40, height: 40 };
-// The tracker drops old images in its own time; a selection takes a moment to get there.
+// The countdown ends by this time before the tracker drops the image, because a selection takes time to reach the tracker.
 const MARGIN_S = 0.3;
 
 const middleOf = ({ width, height }) => ({ x: Math.round(width / 2), y: Math.round(height / 2) });
 
 export class Drawing {
   constructor() {
-    this.mode = "live"; // live, frozen, dragging, corner, proposed, placed, asked, sent
-    this.frame = null; // the frozen image
-    this.cursor = null; // image px
+    // One of live, frozen, dragging, corner, proposed, placed, asked, sent.
+    this.mode = "live";
+    // The frozen image {stamp, width, height, ageS, ...}; null while live.
+    this.frame = null;
+    // The cursor's place {x, y}, image px.
+    this.cursor = null;
     this.lastSize = DEFAULT_SIZE;
     this.#forget();
   }
 
   #forget() {
     this.start = this.end = this.corner = this.placed = this.box = this.selection = null;
-    this.isKeyed = false; // arrows draw a box from the corner: no proposal is wanted
-    this.isTapped = false; // what is sent is a point, or the box proposed for one
+    // Whether the arrow keys draw a box from the marked corner; then no proposal is needed.
+    this.isKeyed = false;
+    // Whether the selection is a tapped point, or the box proposed for it.
+    this.isTapped = false;
   }
 
   get isFrozen() {
     return this.frame !== null;
   }
 
-  /** Hold `frame` {stamp, width, height, ageS}; `byHand` keeps it held after a drawing was given up. */
+  /** Freeze the picture `frame` {stamp, width, height, ageS}. `nowS`: time now, s. `byHand`: the user froze it without
+   * drawing, so it stays frozen when a drawing is cancelled. */
   freeze(frame, nowS, byHand = false) {
     if (this.isFrozen) return;
     this.byHand = byHand;
@@ -44,7 +52,8 @@ export class Drawing {
     this.mode = "frozen";
   }
 
-  /** Draw on a newer picture instead; what is drawn stays where it is, what was proposed was for the old one. */
+  /** Replace the frozen picture by a newer one. The drawing stays at its place; a proposed box is dropped, because it was
+   * computed for the old picture. */
   renew(frame, nowS) {
     if (this.mode === "proposed") this.#markAgain();
     this.frame = frame;
@@ -52,7 +61,7 @@ export class Drawing {
     if (this.selection) this.selection = { ...this.selection, stamp: frame.stamp };
   }
 
-  /** Back to the live picture. */
+  /** Drop the drawing and show the live picture. */
   live() {
     this.#forget();
     this.frame = null;
@@ -60,7 +69,7 @@ export class Drawing {
     this.mode = "live";
   }
 
-  /** Give up what is drawn. */
+  /** Drop the drawing. The picture stays frozen if the user froze it without drawing. */
   cancel() {
     if (this.byHand && this.mode !== "frozen") {
       this.#forget();
@@ -75,18 +84,20 @@ export class Drawing {
     return (this.frame.ageS ?? 0) + nowS - this.frozenS;
   }
 
-  /** Seconds for which the tracker still has the frozen image; null when it has no end. */
+  /** Time for which the tracker still keeps the frozen image, s; null without a frozen image or without a limit.
+   * `bufferS`: age up to which the tracker keeps images, s; null: any age. */
   secondsLeft(bufferS, nowS) {
     if (!this.isFrozen || bufferS === null) return null;
     return bufferS - MARGIN_S - this.ageS(nowS);
   }
 
-  /** Whether a proposal for what is marked on the image of `stamp` is wanted. */
+  /** Whether the drawing waits for a proposed box for the point marked on the image of `stamp`. */
   wants(stamp) {
     return this.mode === "corner" && !this.isKeyed && stamp === this.frame.stamp;
   }
 
-  /** The tracker proposes `box` for what is marked on the image of `stamp`; ignored where it is for something else. */
+  /** Show `box`, which the tracker proposes for a point on the image of `stamp`. Ignored if it does not belong to the marked
+   * point. */
   propose(stamp, box) {
     if (!this.wants(stamp) || isTooSmall(box) || !isInside(box, this.start)) return;
     this.box = box;
@@ -111,8 +122,9 @@ export class Drawing {
   }
 
   /**
-   * The button or finger is up. `far`: it moved far enough for a drag; `near`: (a, b) => two points that a person
-   * would call the same. Returns what to send, {tooSmall} or null.
+   * End a press at `point`, image px. `far`: the pointer moved far enough for a drag. `near(a, b)`: whether two points are so
+   * close that they count as the same. Returns the selection to send {stamp, box} or {stamp, points, labels}; {tooSmall: box}
+   * if the box is too small; null if nothing is to be sent.
    */
   release(point, far, near) {
     if (this.mode !== "dragging") return null;
@@ -131,7 +143,7 @@ export class Drawing {
     return null;
   }
 
-  /** What was finished is sent only after one more `confirm`. */
+  /** Hold the finished selection back until one more call of `confirm`. */
   ask() {
     this.mode = "asked";
   }
@@ -141,8 +153,8 @@ export class Drawing {
     this.mode = "corner";
   }
 
-  /** Enter: marks a point, then sends what is proposed or drawn from there; sends a placed box and what was asked for.
-   * Returns as `release`. */
+  /** Carry out Enter, or the button that confirms. The first Enter marks a point at the cursor. The next one sends the
+   * proposed, drawn or placed box, or the point, or the selection that was held back. Returns the same as `release`. */
   confirm() {
     if (this.mode === "asked") {
       this.mode = "sent";
@@ -161,17 +173,17 @@ export class Drawing {
     return null;
   }
 
-  /** Take what was tapped last as a point on the target. */
+  /** Select the point that was tapped last. Returns the selection to send, or null. */
   confirmPoint() {
     return this.mode === "corner" || this.mode === "proposed" || this.isBetweenTaps ? this.#point(this.start) : null;
   }
 
-  /** Whether a box lies between two taps. */
+  /** Whether a box was placed by tapping two of its corners. */
   get isBetweenTaps() {
     return this.mode === "placed" && this.corner !== null;
   }
 
-  /** R: a box of the last size around the cursor, for Enter to send. */
+  /** Place a box of the last size around the cursor. */
   place() {
     if (!this.isFrozen || this.mode === "sent") return;
     const { width, height } = this.lastSize;
@@ -181,12 +193,12 @@ export class Drawing {
     this.mode = "placed";
   }
 
-  /** Whether this press is the first of a drawing. */
+  /** Whether a press is under way that is the first of its drawing. */
   get isFirstPress() {
     return this.mode === "dragging" && this.corner === null && this.placed === null;
   }
 
-  /** Move the placed box, or the cursor, by image px within an image of this size. */
+  /** Move the cursor, and a placed box with it, by (dx, dy) image px. `image`: size of the image {width, height}. */
   nudge(dx, dy, image) {
     if (this.mode === "proposed") this.#markAgain();
     this.isKeyed = this.mode === "corner";
@@ -195,14 +207,14 @@ export class Drawing {
     this.cursor = { x: clamp(from.x + dx, 0, image.width), y: clamp(from.y + dy, 0, image.height) };
   }
 
-  /** The box as it stands, for the eye; null when there is none. */
+  /** The box to paint, also while it is being drawn, {x, y, width, height} in image px; null if there is none. */
   get shownBox() {
     if (this.box) return this.box;
     if (this.mode === "dragging") return boxFromCorners(this.corner ?? this.start, this.end);
     return this.mode === "corner" ? boxFromCorners(this.start, this.cursor) : null;
   }
 
-  /** The point to mark, null when there is none; a proposed box speaks for itself. */
+  /** The tapped point to paint, image px; null if there is none, or if a box is painted in its place. */
   get mark() {
     return this.mode === "corner" ? this.start : this.selection?.points?.[0] ?? null;
   }

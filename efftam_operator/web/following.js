@@ -1,9 +1,9 @@
-// Where the target is on the ground, and the switch of the autopilot that follows it.
+// The target's position on the ground as text and map, and the buttons that let the autopilot follow it.
 
 import { ArmedButton } from "./armed.js";
 import { GroundMap, Trail, positionLines } from "./map.js";
 
-// A position that is not renewed is of the past.
+// A position without a newer one for this time is shown as outdated.
 const OLD_MS = 2000;
 const NO_BRIDGE = { available: false, enabled: false, sending: false, reason: "" };
 
@@ -14,7 +14,7 @@ export class FollowPanel {
   #known = { hasLink: true, mayEnable: true };
   #trail = new Trail();
 
-  /** `command(action)` sends arm, enable or stop; `map`: a `GroundMap`. */
+  /** `command(action)` sends "arm", "enable" or "stop" to the server; `map`: a `GroundMap`. */
   constructor(command, map) {
     const of = (id) => document.getElementById(id);
     Object.assign(this, { command, map, place: of("place"), text: of("place-text"), reason: of("follow-text"), corner: of("corner"), follow: of("follow"), end: of("follow-end") });
@@ -22,7 +22,7 @@ export class FollowPanel {
     this.end.onclick = () => this.stop();
   }
 
-  /** Nothing is shown until a position or the bridge's status has arrived. */
+  /** Forget all that was received and hide the panel, until a position or the bridge's status arrives. */
   forget() {
     this.#position = null;
     this.#state = NO_BRIDGE;
@@ -31,7 +31,7 @@ export class FollowPanel {
     this.button.disarm();
   }
 
-  /** A position of the server. */
+  /** Receive the server's message `position`; `nowMs`: when it arrived. */
   locate(position, nowMs) {
     const before = this.#position;
     if (position.selection !== before?.selection || position.target !== before?.target) this.#trail.add(null);
@@ -40,14 +40,15 @@ export class FollowPanel {
     this.#positionMs = nowMs;
   }
 
-  /** Whether the autopilot is allowed or given something else than before. */
+  /** Receive the server's message on following. Returns whether anything but the message's reason has changed. */
   update(state) {
     const before = this.#state;
     this.#state = state;
     return ["available", "enabled", "sending"].some((key) => state[key] !== before[key]);
   }
 
-  /** `hasLink`: the last message is still true; `mayEnable`: this page is in control. */
+  /** Receive {hasLink, mayEnable}. `hasLink`: the link works, so the last message is up to date; `mayEnable`: this page is in
+   * control. */
   know(known) {
     this.#known = known;
   }
@@ -65,12 +66,12 @@ export class FollowPanel {
     this.command("stop");
   }
 
-  /** Why Follow can not be pressed, or what it does now. */
+  /** One line: whether the autopilot gets positions, or why the button Follow can't be pressed. */
   get summary() {
     const { available, enabled, sending, reason } = this.#state, { hasLink, mayEnable } = this.#known;
     if (!hasLink) return "FOLLOW UNKNOWN: no link";
     if (enabled) return sending ? "FOLLOW ON: the autopilot gets the position" : `FOLLOW WAITS: ${reason}`;
-    if (!available) return `FOLLOW OFF: ${reason || "no bridge offers it"}`;
+    if (!available) return `FOLLOW OFF: ${reason || "no MAVLink bridge runs"}`;
     if (!mayEnable) return "FOLLOW OFF: another page is in control";
     return reason ? `FOLLOW OFF: ${reason}` : "FOLLOW OFF";
   }
@@ -92,7 +93,7 @@ export class FollowPanel {
   }
 }
 
-/** The map's canvas in the page's corner. */
+/** A `GroundMap` on the page's canvas `map`, in the colours of the page's theme. */
 export function groundMap() {
   return new GroundMap(document.getElementById("map"), () => {
     const style = getComputedStyle(document.body), colour = (name) => style.getPropertyValue(name).trim();

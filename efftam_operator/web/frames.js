@@ -1,24 +1,27 @@
-// From bytes to a picture on the screen: one frame in decode, the newest waiting.
+// Decodes frames into bitmaps. One frame is decoded at a time; of those that arrive meanwhile only the newest is kept.
 
 import { WHOLE_SEQ, decodeFrame } from "./wire.js";
 
 export class Frames extends EventTarget {
-  shown = null; // {stamp, bitmap, width, height, arrivedMs, isSmall} with the size of the camera's image
-  /** Since when pictures are smaller than the camera's; null where they are not. */
+  /** The newest decoded picture {stamp, bitmap, width, height, arrivedMs, isSmall}, or null. Width and height are those of
+   * the camera's image; `isSmall`: the bitmap is smaller. */
+  shown = null;
+  /** Page time since which all pictures have been smaller than the camera's images, ms; null if the last one is not. */
   smallMs = null;
   #past = [];
   #waiting = null;
   #decoding = false;
   #acknowledge;
 
+  /** `acknowledge(seq)` is called once the frame with this sequence number was decoded or dropped. */
   constructor(acknowledge) {
     super();
     this.#acknowledge = acknowledge;
     document.addEventListener("visibilitychange", () => this.#next());
   }
 
-  /** Free what was shown before but for the bitmap `used`: pictures are too large to wait for the garbage collector,
-   * which doesn't see their size. */
+  /** Free the bitmaps shown before, except `used`. The garbage collector would free them too late: it does not know how much
+   * memory a bitmap takes. */
   release(used) {
     for (const bitmap of this.#past) if (bitmap !== used) bitmap.close();
     this.#past = this.#past.filter((bitmap) => bitmap === used);
@@ -41,7 +44,7 @@ export class Frames extends EventTarget {
   }
 
   async #next() {
-    // A page that nobody sees takes no more frames: the server stops after those that are not acknowledged.
+    // A hidden page decodes no frames. Without their acknowledgements the server stops to send.
     if (this.#decoding || !this.#waiting || document.hidden) return;
     const frame = this.#waiting;
     this.#waiting = null;
@@ -69,7 +72,8 @@ export class Frames extends EventTarget {
       this.shown = frame;
       this.smallMs = frame.isSmall ? this.smallMs ?? frame.arrivedMs : null;
     } else {
-      this.#past.push(frame.bitmap); // kept as long as it is drawn on
+      // Freed by the first call of `release` that does not name this bitmap as used.
+      this.#past.push(frame.bitmap);
     }
     this.dispatchEvent(new CustomEvent(event, { detail: frame }));
   }

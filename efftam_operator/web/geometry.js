@@ -1,14 +1,14 @@
-// Boxes, and the map between image pixels and the pixels of the view. No DOM: runs under node as well.
+// Boxes, and the conversion between pixels of the image and of the view. Uses no DOM.
 
-/** Sides below this many image px are a slip of the hand, not a target. */
+/** Shortest side of a drawn box, image px. A smaller box is taken for a slip of the hand. */
 export const MIN_BOX_PX = 4;
 export const MAX_ZOOM = 16;
 export const LENS_RADIUS_PX = 64;
-/** A picture has at least this share of the screen at first, also where its shape is another. */
+/** Smallest share of the screen that a picture covers at first. A picture of another shape is enlarged for it. */
 export const MIN_SHARE = 0.6;
-// A target is kept so far from the border of an enlarged picture, as a share of the view.
+// A target is kept at least this share of the view away from the borders while the picture is enlarged.
 const KEPT_SHARE = 0.2;
-// Of the room that a picture leaves free this share is above it, where banners stand.
+// This share of the height that a picture leaves free lies above the picture, where the banners are.
 const ABOVE_SHARE = 0.75;
 
 export const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
@@ -18,7 +18,7 @@ export function boxFromCorners(a, b) {
   return { x: Math.min(a.x, b.x), y: Math.min(a.y, b.y), width: Math.abs(a.x - b.x), height: Math.abs(a.y - b.y) };
 }
 
-/** The part of a box inside an image; its sides may be 0. */
+/** The part of `box` inside an image of this width and height, px; its sides may be 0. */
 export function clipBox(box, width, height) {
   const x0 = clamp(box.x, 0, width), y0 = clamp(box.y, 0, height);
   const x1 = clamp(box.x + box.width, 0, width), y1 = clamp(box.y + box.height, 0, height);
@@ -29,10 +29,10 @@ export const isTooSmall = (box) => box.width < MIN_BOX_PX || box.height < MIN_BO
 
 export const isInside = (box, { x, y }) => x >= box.x && y >= box.y && x <= box.x + box.width && y <= box.y + box.height;
 
-/** A box with `by` px more on each side. */
+/** A box that is larger than the given one by `by` px on each of its four sides. */
 export const grown = ({ x, y, width, height }, by) => ({ x: x - by, y: y - by, width: width + 2 * by, height: height + 2 * by });
 
-/** A box moved by whole steps so that it stays inside the image. */
+/** `box` moved by (dx, dy), but not beyond the borders of an image of this width and height. */
 export function moveBox(box, dx, dy, width, height) {
   const x = clamp(box.x + dx, 0, Math.max(0, width - box.width));
   const y = clamp(box.y + dy, 0, Math.max(0, height - box.height));
@@ -40,11 +40,13 @@ export function moveBox(box, dx, dy, width, height) {
 }
 
 /**
- * Where the image lies in the view, the whole screen. `zoom` 1 shows all of it; `centre` is the image point in the middle of
- * the view's free part, which `insets` (top, bottom) leave. All view coordinates in CSS px.
+ * The place of the image in the view, which is the whole screen. View coordinates are in CSS px.
  *
- * At first (`isFilled`) an image of another shape than the screen is enlarged until it has MIN_SHARE of it, and the target
- * is kept in view; whoever zooms or pans decides himself from then on.
+ * `zoom`: 1 shows the whole image. `centre`: the image point in the middle of the view. `insets`: heights {top, bottom} of the
+ * view that the page's bars cover.
+ *
+ * While `isFilled`, an image of another shape than the screen is enlarged until it covers MIN_SHARE of the screen, and the
+ * target is kept in view. That ends when the user zooms or pans.
  */
 export class Viewport {
   constructor() {
@@ -56,20 +58,21 @@ export class Viewport {
     this.#middle();
   }
 
-  /** The whole picture. */
+  /** Show the whole picture. */
   showWhole() {
     this.isFilled = false;
     this.zoom = 1;
     this.#settle();
   }
 
+  /** Enlarge the picture to `filledZoom`, and keep the target in view from now on. */
   fill() {
     this.isFilled = true;
     this.zoom = this.filledZoom;
     this.#settle();
   }
 
-  /** The zoom at which the image has its least share of the screen; 1 where the whole image has it. */
+  /** The smallest zoom, at least 1, at which the image covers MIN_SHARE of the screen. */
   get filledZoom() {
     const { image, view } = this;
     if (!image.width || !view.width || !view.height) return 1;
@@ -77,7 +80,7 @@ export class Viewport {
     return Math.max(1, (MIN_SHARE * Math.max(...scales)) / Math.min(...scales));
   }
 
-  /** A camera that changes its size starts from the beginning. */
+  /** Set the size of the image, px. A new size resets zoom and place. */
   setImage(width, height) {
     if (width === this.image.width && height === this.image.height) return;
     this.image = { width, height };
@@ -91,7 +94,7 @@ export class Viewport {
     this.#settle();
   }
 
-  /** What stands at the top and the bottom of the view, px: the image lies between where there is room. */
+  /** Set the heights that the page's bars cover at top and bottom, px. The image lies between them if there is room. */
   setInsets(top, bottom) {
     this.insets = { top, bottom };
     this.#settle();
@@ -126,7 +129,7 @@ export class Viewport {
     return { x: clamp(x, 0, this.image.width), y: clamp(y, 0, this.image.height) };
   }
 
-  /** Zoom by a factor about a view point, which stays where it is as far as the image reaches. */
+  /** Zoom by a factor about a view point. The image point there keeps its place, as far as the image's borders allow. */
   zoomAt(factor, point) {
     const fixed = this.toImage(point);
     this.zoom = clamp(this.zoom * factor, 1, MAX_ZOOM);
@@ -140,7 +143,7 @@ export class Viewport {
     this.#move(dx, dy);
   }
 
-  /** Move a filled picture as little as keeps `box` (image px) away from the border. */
+  /** While `isFilled`, move the picture just so far that `box` (image px) keeps its distance from the view's borders. */
   keepInView(box) {
     if (!this.isFilled || this.zoom === 1) return;
     const { view, insets } = this, { scale } = this;
@@ -161,11 +164,14 @@ export class Viewport {
     this.centre = { x: this.image.width / 2, y: this.image.height / 2 };
   }
 
-  /** No view beyond the image. Where all of an axis fits, the image lies in the middle of what is free, and leaves that only
-   * where it is too large for it. */
+  /**
+   * Correct `centre`. On an axis on which the image is larger than the view, the view shows nothing beyond the image. On an
+   * axis on which the image fits, it lies between the insets if it fits there, else as little over them as possible.
+   */
   #settle() {
     const { scale, view, image, insets } = this;
-    if (!scale) return; // no view yet
+    // While the view has no size yet, there is nothing to correct.
+    if (!scale) return;
     const settled = (centre, size, length, before, after, share) => {
       const spare = length - size * scale;
       if (spare < 0) return clamp(centre, length / scale / 2, size - length / scale / 2);
@@ -180,18 +186,20 @@ export class Viewport {
   }
 }
 
-/** How much the lens enlarges the view: 4 times, up to 8 where the picture is shown smaller than it is. */
+/** Factor by which the lens enlarges the view: 4, and up to 8 if the view shows the image smaller than it is. `scale`: view
+ * px per image px. */
 export const lensZoom = (scale) => clamp(4 / Math.min(scale, 1), 4, 8);
 
-/** How much of a circle reaches into a box, px; negative: their distance. */
+/** By how much a circle reaches into a box, px; negative: minus the distance between them. */
 function reach({ x, y }, radius, box) {
   const dx = Math.max(box.x - x, 0, x - box.x - box.width), dy = Math.max(box.y - y, 0, y - box.y - box.height);
   return radius - Math.hypot(dx, dy);
 }
 
 /**
- * The middle of the lens over `point`, in the view: above the finger, beside it or below, wherever it covers neither the
- * finger nor the drawn `box` (null: none); if there is no such place, that which covers least.
+ * The centre of the lens for the finger at `point`, px of the view. The lens lies above, beside or below the finger, at the
+ * first of these places where it covers neither the finger nor the drawn `box` (null: none). If it covers them everywhere, it
+ * lies where it covers the least.
  */
 export function lensPlace(point, view, box = null, radius = LENS_RADIUS_PX) {
   const finger = { x: point.x - 24, y: point.y - 24, width: 48, height: 48 };

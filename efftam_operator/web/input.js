@@ -1,21 +1,26 @@
-// Mouse, touch and pen on the picture, turned into drawing, zooming and panning.
+// Turns the events of mouse, touch and pen on the picture into drawing, zooming and panning, and calls actions for keys.
 
-// A tap moves no further than this; one that lasts is a short drag beyond the smaller way.
+// A press that moves by more than TAP_PX is a drag, else a tap. If it lasts longer than TAP_MS, a move by more than STILL_PX
+// already makes it a drag.
 const TAP_PX = { mouse: 6, touch: 14, pen: 10 };
 const STILL_PX = 4, TAP_MS = 250;
-// A press that lasts and hardly moves.
+// A press of at least LONG_MS that moves by at most LONG_PX is a long press.
 const LONG_MS = 600, LONG_PX = 8;
 const WHEEL_STEP = 1.0015;
 
 /**
- * `actions`: press(point, kind), move(point), release(point, far, tapPx, isLong), abandon(), hover(point) with view points; `far`:
- * it moved as far as a drag, `isLong`: it lasted on its place.
- * `viewport` is zoomed and panned here. One finger draws, two zoom and pan; the wheel zooms, the right or middle
- * button pans, Shift pans with the left.
+ * Bind the pointer events of `canvas`. One finger draws, two fingers zoom and pan. The wheel zooms. The right or middle
+ * button pans, and so does the left button with Shift. `viewport` is zoomed and panned here.
+ *
+ * `actions` has press(point, kind), which returns whether a drawing begins; move(point); release(point, far, tapPx, isLong);
+ * abandon(); and hover(point). Points are in px of the view. `kind`: "mouse", "touch" or "pen". `far`: the press was a drag.
+ * `tapPx`: the farthest that a tap of this kind moves. `isLong`: it was a long press.
  */
 export function bindPointer(canvas, viewport, actions) {
-  const down = new Map(); // pointerId -> {x, y}
-  let drawing = null; // {id, x, y, kind, ms, far}
+  // The fingers on the screen: pointerId -> {x, y}.
+  const down = new Map();
+  // The press that draws, as {id, x, y, kind, ms, far}; null: none.
+  let drawing = null;
   let panning = null;
 
   const place = (event) => {
@@ -39,7 +44,7 @@ export function bindPointer(canvas, viewport, actions) {
     const at = place(event);
     document.body.classList.remove("keys");
     canvas.focus({ preventScroll: true });
-    // A pointer that was let go of already can't be captured; it still draws.
+    // Capturing throws if the pointer was released already. The press still counts.
     try { canvas.setPointerCapture(event.pointerId); } catch {}
     if (event.pointerType === "touch") down.set(event.pointerId, at);
     if (down.size > 1) {
@@ -77,7 +82,7 @@ export function bindPointer(canvas, viewport, actions) {
     down.delete(event.pointerId);
     if (panning?.id === event.pointerId) panning = null;
     if (drawing?.id !== event.pointerId) return;
-    // Small moves of a finger may come with its end alone.
+    // A small move of a finger may be reported only by the event of its release.
     const at = place(event), far = isFar(event, at), { kind, ms, x, y } = drawing;
     const isLong = event.timeStamp - ms >= LONG_MS && Math.hypot(at.x - x, at.y - y) <= LONG_PX;
     drawing = null;
@@ -106,8 +111,9 @@ function pinch(down, id, at, viewport) {
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
 /**
- * `keys`: action by key name, and `arrow(dx, dy)`. A button that has the focus keeps Space and Enter; an open dialog
- * has all but those of `always`, a field to type in has all. The body has the class `keys` while the keyboard is what is used.
+ * Bind the keyboard. `keys`: the action for each key name. `arrow(dx, dy)`: the action for arrow keys, in image px.
+ * Space and Enter press a button that has the focus instead. While a dialog is open, only the keys in `always` act; in a text
+ * field none does. The body has the class `keys` from a key press until the next pointer press.
  */
 export function bindKeys(keys, arrow, always = []) {
   document.addEventListener("keydown", (event) => {

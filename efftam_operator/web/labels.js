@@ -1,15 +1,15 @@
-// Where the labels of targets stand: in view, beside their boxes, on nothing else. No DOM.
+// Places the labels of targets: inside the view, beside their boxes, and covering as little as possible. Uses no DOM.
 
 const GAP_PX = 5;
 
-/** How much of two rectangles {x, y, width, height} is common, px². */
+/** The area that two rectangles {x, y, width, height} have in common, px². */
 export function common(a, b) {
   const width = Math.min(a.x + a.width, b.x + b.width) - Math.max(a.x, b.x);
   const height = Math.min(a.y + a.height, b.y + b.height) - Math.max(a.y, b.y);
   return width > 0 && height > 0 ? width * height : 0;
 }
 
-/** The places of a label {width, height} beside a box, the most usual first, moved into the view. */
+/** The possible places of a label {width, height} beside a box, preferred ones first, each moved into the view. */
 function placesOf({ width, height }, box, view) {
   const right = box.x + box.width, below = box.y + box.height + GAP_PX, above = box.y - height - GAP_PX;
   const left = box.x - width - GAP_PX, end = right - width, beside = right + GAP_PX;
@@ -22,8 +22,9 @@ function placesOf({ width, height }, box, view) {
 }
 
 /**
- * A place {x, y, width, height} for each of `labels` {width, height, box}, in their order: the first has the first choice. A
- * label stands on no other label and, where there is room, on no box of `labels` or `boxes` and on none of `panels`.
+ * Returns a place {x, y, width, height} for each of `labels` {width, height, box}, in px of the view. Earlier labels choose
+ * first. A label covers another one only if there is no other place. If there is room, it also covers no box of `labels` or
+ * `boxes`, and none of the rectangles `panels`.
  */
 export function placeLabels(labels, view, panels = [], boxes = []) {
   const placed = [], targets = [...labels.map(({ box }) => box), ...boxes];
@@ -38,7 +39,8 @@ export function placeLabels(labels, view, panels = [], boxes = []) {
   return placed;
 }
 
-/** The places that are on no label; where all are, one below or above the labels that are in the way. */
+/** Those of `places` that overlap no label in `placed`. If there are none: places right below or above the placed labels. If
+ * those are not free either: all of `places`. */
 function shifted(label, places, view, placed) {
   const isFree = (place) => placed.every((other) => !common(place, other));
   const free = places.filter(isFree);

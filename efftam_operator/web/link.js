@@ -1,11 +1,12 @@
-// The socket: opened again when it breaks, and judged by what arrives, not by its own state.
+// The web socket to the server. It is opened again when it breaks. Whether it works is judged by the messages that arrive.
 
 import { ServerClock } from "./wire.js";
 
 const PING_MS = 1000;
-// The server speaks every second; a stopped server or a dead link leaves the socket "open" for minutes.
+// The link counts as silent after this time without a message. The server sends one every second. The state of the socket
+// does not show it: for minutes it stays "open" after the server or the network has stopped.
 const SILENT_MS = 2500;
-// A socket without a message for so long is given up: the system reports a dead one late, if at all.
+// A socket without a message for this time is closed, and another one is opened.
 const GIVEN_UP_MS = 5000;
 const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 4000;
@@ -15,13 +16,14 @@ export class Link extends EventTarget {
   clock = new ServerClock();
   receivedMs = -Infinity;
   #socket = null;
-  #last = ""; // the server's text on its end
+  // Text of the server's last message "over".
+  #last = "";
   #openedMs = -Infinity;
   #admitted = false;
   #waitMs = FIRST_WAIT_MS;
-  /** Why the server turned this page away; empty while it did not. */
+  /** Why the server refused this page; empty if it did not. */
   refused = "";
-  /** The server's text when it ended because there is no more to show; empty until then. */
+  /** The text that the server has sent before it ended, because there is nothing more to show; else empty. */
   over = "";
 
   constructor(url, token) {
@@ -34,7 +36,7 @@ export class Link extends EventTarget {
     }, PING_MS);
   }
 
-  /** Whether there is no link, as far as is known; a closed socket is none at once. */
+  /** Whether there is no working link: the server has not admitted the page, or nothing has arrived for SILENT_MS. */
   isSilent(nowMs) {
     return !this.#admitted || nowMs - this.receivedMs > SILENT_MS;
   }
@@ -52,8 +54,8 @@ export class Link extends EventTarget {
     };
   }
 
-  /** Send a message; false where there is no link to send it on, or nothing arrived lately. By its time the server
-   * recognises a message that lay in a dead socket. */
+  /** Send a message, with the time of sending. Returns false, and sends nothing, if there is no working link. The time shows
+   * the server when a message was delayed for long in a dead socket. */
   send(message) {
     const nowMs = performance.now();
     if (this.isSilent(nowMs) || this.#socket.readyState !== WebSocket.OPEN) return false;
@@ -63,7 +65,8 @@ export class Link extends EventTarget {
 
   #lose() {
     const socket = this.#socket;
-    if (!socket) return; // the next one is due
+    // Without a socket the loss was handled already, and another socket will be opened.
+    if (!socket) return;
     this.#socket = socket.onopen = socket.onmessage = socket.onclose = null;
     const had = this.#admitted;
     this.#admitted = false;

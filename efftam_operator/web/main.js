@@ -1,4 +1,4 @@
-// Brings the page together: what arrives goes to the session, what is pressed too, and what has changed is painted.
+// The page's main module: passes messages and input events to the session, and paints the page after changes.
 
 import { STATES } from "./palette.js";
 import { Alarm } from "./alarm.js";
@@ -22,9 +22,10 @@ const ZOOM_STEP = 1.5;
 
 const $ = (id) => document.getElementById(id);
 
-const given = new URLSearchParams(location.hash.slice(1)); // #token=...&point=X,Y
+// The address may end with #token=...&point=X,Y.
+const given = new URLSearchParams(location.hash.slice(1));
 const token = given.get("token") ?? "";
-// Beside the page, which may lie below a path of a proxy.
+// The socket's URL is relative to the page's, because a proxy may serve the page below a path.
 const socketUrl = new URL("ws", location.href.split("#")[0]);
 socketUrl.protocol = location.protocol === "https:" ? "wss:" : "ws:";
 const link = new Link(socketUrl.href, token);
@@ -47,13 +48,13 @@ const painting = new Painting({ session, view, plots: new Plots($("plot")), list
 const [x, y] = given.get("point")?.split(",").map(Number) ?? [];
 if (x >= 0 && x <= 1 && y >= 0 && y <= 1) session.suggest({ x, y });
 
-// Whether anything changed since the last painting. If not, nothing is painted, to save a phone's battery.
+// Whether anything has changed since the page was painted last. If not, nothing is painted, to save a phone's battery.
 let isStale = true;
 const repaint = () => { isStale = true; };
 
-// What arrives
+// Messages and frames of the server
 
-/** A page that nobody sees takes no pictures. */
+/** Report to the server whether this page is visible: it sends no pictures to a hidden page. */
 const watch = () => link.send({ op: "watch", action: document.hidden ? "hide" : "show" });
 document.addEventListener("visibilitychange", watch);
 link.addEventListener("message", ({ detail }) => {
@@ -72,11 +73,12 @@ frames.addEventListener("whole", ({ detail }) => session.onWhole(detail));
 frames.addEventListener("unreadable", () => session.notify("picture", "a picture could not be decoded", true));
 frames.addEventListener("shown", () => notices.retire("picture"));
 
-// What is pressed
+// Input of the user
 
 bindPointer(view.canvas, viewport, {
   press: (at, kind) => {
-    $("drawer").hidden = true; // it would lie on what is drawn
+    // The drawer would cover the drawing.
+    $("drawer").hidden = true;
     return session.press(at, kind);
   },
   move: (at) => session.move(at),
@@ -135,7 +137,7 @@ const KEYS = {
   s: () => steering.isThere && steering.stop(),
   "?": openHelp,
 };
-// The gimbal can be stopped while somebody reads.
+// S, which stops the gimbal, and Escape act also while the help is open.
 bindKeys(KEYS, (dx, dy) => session.nudge(dx, dy), ["s", "Escape"]);
 
 const BUTTONS = {
@@ -152,7 +154,7 @@ const BUTTONS = {
   full: toggleFull,
   "help-button": openHelp,
   "help-close": () => $("help").close(),
-  // A line is cut where there is no room.
+  // The texts of these two elements are cut if they are too long; a press shows them in full.
   detail: () => showInFull("reason", () => painting.reason),
   "steering-text": () => showInFull("gimbal reason", () => $("steering-text").textContent),
   "choice-point": () => session.confirmPoint(),
@@ -165,11 +167,12 @@ const BUTTONS = {
 for (const [id, act] of Object.entries(BUTTONS)) $(id).onclick = act;
 
 function showInFull(subject, textOf) {
-  painting.panels(performance.now()); // of now
+  // Update the texts first: they may be some time old.
+  painting.panels(performance.now());
   if (textOf()) session.notify(subject, textOf());
 }
 
-/** Open the page anew with the token that was typed. */
+/** Reload the page with the token that the user has typed. */
 function enter() {
   const typed = $("token").value.trim();
   if (!typed) return;
@@ -180,7 +183,7 @@ $("token").addEventListener("keydown", ({ key }) => { if (key === "Enter") enter
 
 for (const name of $("legend").querySelectorAll("[data-state]")) name.style.background = STATES[name.dataset.state]?.colour ?? "";
 
-// What is painted
+// Painting
 
 function paint() {
   requestAnimationFrame(paint);

@@ -1,15 +1,17 @@
-// A sketch of the ground, north up: the vehicle, the target, its last minute and how uncertain it is. No tiles, no network.
+// A sketch of the ground, north up: the vehicle, the target, the target's uncertainty and its track of the last minute.
 
 export const TRAIL_MS = 60000;
-// Points of the trail are kept so far apart, and around everything so much room is left.
-const TRAIL_STEP_M = 0.5, ROOM = 1.25, MIN_SPAN_M = 20;
+// Distance between two points of the trail, m.
+const TRAIL_STEP_M = 0.5;
+// The map shows ROOM times the span of vehicle and target, and at least MIN_SPAN_M * ROOM, m.
+const ROOM = 1.25, MIN_SPAN_M = 20;
 const BAR_PX = 90, BAR_ROOM_PX = 30;
 
-/** The target's way over the last minute. */
+/** The target's positions over the last minute. */
 export class Trail {
   #points = [];
 
-  /** Adds {x, y} of `nowMs`, m east and north; a null begins anew, as another target does. */
+  /** Add the position {x, y} at `nowMs`, m to the east and north. null removes all points: another target begins. */
   add(place, nowMs) {
     if (place === null) {
       this.#points = [];
@@ -25,7 +27,8 @@ export class Trail {
   }
 }
 
-/** The transform {px, toX, toY} that shows all `places` {x, y, radius?} in width x height px: `px` is pixels per metre. */
+/** The transform {px, toX, toY} by which all `places` {x, y, radius?}, in m, fit into an area of width x height px. `px`:
+ * pixels per metre; `toX(east)` and `toY(north)` convert m to px. */
 export function fit(places, width, height) {
   const edges = { left: Infinity, right: -Infinity, bottom: Infinity, top: -Infinity };
   for (const { x, y, radius = 0 } of places) {
@@ -40,13 +43,13 @@ export function fit(places, width, height) {
   return { px, toX: (east) => width / 2 + (east - x) * px, toY: (north) => height / 2 - (north - y) * px };
 }
 
-/** The longest of 1, 2, 5, 10, 20, ... m that is not longer than `metres`. */
+/** The largest of 1, 2, 5, 10, 20, ... that is at most `metres`: the length of the scale bar. */
 export function barLength(metres) {
   const power = 10 ** Math.floor(Math.log10(metres));
   return [5, 2, 1].map((m) => m * power).find((m) => m <= metres);
 }
 
-/** Text for a position {valid, reason, latitude, longitude, accuracy, range, speed, height}; a line each. */
+/** The lines of text for the server's message `position`; null: none has arrived. */
 export function positionLines(position) {
   if (!position) return ["no position"];
   if (!position.valid) return [`no position: ${position.reason}`];
@@ -59,14 +62,15 @@ export function positionLines(position) {
 const HEIGHTS = { range: "the range finder", terrain: "terrain data", home: "home: flat ground", local: "the local frame" };
 
 export class GroundMap {
-  /** Draws on a canvas; `colours()` gives those of now: `ink` for the vehicle and text, `target`, `faint`. */
+  /** `colours()` returns the current theme's colours {ink, target, faint}; `ink` is for the vehicle and text. */
   constructor(canvas, colours) {
     this.canvas = canvas;
     this.context = canvas.getContext("2d");
     this.colours = colours;
   }
 
-  /** `position`: the last one, or null; `trail`: points {x, y}; `isGrey`: it is not known to be true any more. */
+  /** Paint the map. `position`: the last message `position`, or null; `trail`: points {x, y}; `isGrey`: the position may be
+   * outdated, so the map is pale. */
   paint(position, trail, isGrey = false) {
     const { canvas, context } = this, { width, height } = canvas;
     context.clearRect(0, 0, width, height);
@@ -110,7 +114,7 @@ export class GroundMap {
     this.context.fill();
   }
 
-  /** A cross, as a multicopter looks from above. */
+  /** Paint the vehicle as a diagonal cross, like a multicopter from above. */
   #vehicle({ x, y }, { toX, toY }) {
     const { context } = this, u = toX(x), v = toY(y);
     context.strokeStyle = this.ink;

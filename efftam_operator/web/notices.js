@@ -1,11 +1,12 @@
-// What has just happened, in one line per subject; banners for what lasts. Both reach a screen reader.
+// Notices, which show for some seconds what has just happened, and banners, which show lasting conditions.
 
 const SHOWN_MS = 6000;
 const MOST = 3;
 
-/** One notice per subject: a newer text on it replaces the older, and what made it true can end it. No DOM. */
+/** The notices that are shown, at most one per subject: a newer one replaces the older one. Uses no DOM. */
 export class Notices {
-  #bySubject = new Map(); // in order of the newest text
+  // Subject -> notice, the oldest first.
+  #bySubject = new Map();
 
   add(subject, text, isRefusal, nowMs) {
     this.#bySubject.delete(subject);
@@ -13,7 +14,7 @@ export class Notices {
     for (const oldest of this.#bySubject.keys()) if (this.#bySubject.size > MOST) this.#bySubject.delete(oldest);
   }
 
-  /** The notices on these subjects, on all without one, are true no more. */
+  /** Remove the notices on these subjects, because they are no longer true; without a subject, remove all. */
   retire(...subjects) {
     for (const subject of subjects.length ? subjects : [...this.#bySubject.keys()]) this.#bySubject.delete(subject);
   }
@@ -38,7 +39,8 @@ export function showNotices(list) {
   if (rows.length !== element.children.length || rows.some((row, i) => row !== element.children[i])) element.replaceChildren(...rows);
 }
 
-/** Show exactly these banners (`panels.js`) in this order; `act(id)`: a banner's button was pressed. */
+/** Show exactly the banners `wanted`, as `bannersOf` returns them, in their order. `act(id)` is called when the button of a
+ * banner is pressed. */
 export function showBanners(wanted, act) {
   const element = document.getElementById("banners");
   for (const shown of [...element.children]) if (!(shown.dataset.id in wanted)) shown.remove();
@@ -51,7 +53,8 @@ export function showBanners(wanted, act) {
     if (second.textContent !== text) second.textContent = text;
     banner.classList.toggle("alarm", isAlarm);
     banner.classList.toggle("good", isGood);
-    if (banner.dataset.title !== title) announce(`${title}: ${text}`); // not every second
+    // A banner is announced once, and not again when its seconds change.
+    if (banner.dataset.title !== title) announce(`${title}: ${text}`);
     banner.dataset.title = title;
   });
 }
@@ -69,7 +72,7 @@ function made(id, action, act) {
   return banner;
 }
 
-/** For a screen reader alone. */
+/** Have a screen reader read the text aloud; it is not visible. */
 export function announce(text) {
   const spoken = document.getElementById("spoken"), line = document.createElement("p");
   line.textContent = text;

@@ -1,4 +1,4 @@
-// What the page shows: the state of the session, painted onto the canvas and written into the page.
+// Shows the state of the session: paints the canvas, and writes the texts of the page.
 
 import { STATES } from "./palette.js";
 import { GREY } from "./causes.js";
@@ -10,43 +10,45 @@ import { withoutNumbers } from "./session.js";
 import { BEHIND_S } from "./view.js";
 import { confidenceOf, confidenceShown, lineOf, numbersOf } from "./texts.js";
 
-// Pictures that are small for so long are so by the link: the first ones always are.
+// Only after this time of small pictures the page reports a slow link: the first pictures are always small.
 const SMALL_MS = 1000;
-// The ring of the time left, with what is around it.
+// Side of the square at the top right that the countdown's ring occupies.
 const RING_PX = 66;
-// What is so near to a target makes room for it, px.
+// Panels at most this far from a target's box make room for it.
 const NEAR_PX = 4;
 
 const $ = (id) => document.getElementById(id);
 
-/** Writes only what is another: the browser lays out anew what is written. */
+/** Set the text of an element, only if it differs: every write makes the browser compute the layout anew. */
 function write(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+/** Show a toggle button as pressed or not. */
 export function press(button, isOn) {
   button.setAttribute("aria-pressed", String(isOn));
 }
 
 export class Painting {
-  #shownState = ""; // state and reason of the target
+  // The texts on the target and on the gimbal as shown last, without numbers.
+  #shownState = "";
   #shownGimbal = "";
 
-  /** `session`; `view`: the canvas; `plots`; `list`: of the targets. */
+  /** `session`: a `Session`; `view`: a `View`; `plots`: a `Plots`; `list`: a `TargetList`. */
   constructor({ session, view, plots, list }) {
     Object.assign(this, { session, view, plots, list });
   }
 
-  /** Room for the picture between the bar and the thumb zone; called after a change of the page's size. */
+  /** Fit the picture between the page's bars at top and bottom. Must be called when the size of one of them changes. */
   layOut() {
     const bottoms = ["footer", "#plots"].map((name) => document.querySelector(name)).filter((one) => !one.hidden);
     const height = $("view").clientHeight, bottom = Math.max(...bottoms.map((one) => height - one.getBoundingClientRect().top));
     this.view.viewport.setInsets(document.querySelector("header").getBoundingClientRect().bottom, bottom);
   }
 
-  /** Everything, of one moment: no badge beside the banner of another. */
+  /** Paint the picture and all texts. All show the same moment, so that a badge never contradicts a banner. */
   frame(nowMs) {
-    this.session.findCause(nowMs); // picture and banners are of one moment
+    this.session.findCause(nowMs);
     const { session, view } = this, { drawing, frames, tracks, viewport } = session;
     const frame = drawing.frame ?? frames.shown, track = frame ? tracks.of(frame.stamp) : undefined;
     const { byKeys } = session.page;
@@ -76,14 +78,14 @@ export class Painting {
     frames.release(frame?.bitmap);
   }
 
-  /** How old the picture is, s, where it is not one of now; null where it is, or is held by intention. */
+  /** Age of an outdated picture, s; null if the picture is up to date, or if the user has frozen it. */
   #staleS(nowMs) {
     const { session } = this, { cause } = session;
     const isStale = cause && GREY[cause.id].includes("age") && !session.drawing.isFrozen && !session.link.over;
     return isStale ? session.pictureS(nowMs) : null;
   }
 
-  /** All that is written; the cause is found out before. */
+  /** Update the root cause, and all texts, banners and notices. */
   panels(nowMs) {
     const { session } = this;
     session.findCause(nowMs);
@@ -91,10 +93,10 @@ export class Painting {
     document.body.dataset.grey = session.cause ? GREY[session.cause.id].join(" ") : "";
     this.#state(nowMs);
     showBanners(this.#banners(nowMs), () => session.takeOver());
-    // Room for what is drawn.
+    // While the user drags, only one notice is shown: more would cover the drawing.
     showNotices(session.notices.shown(nowMs).slice(0, session.drawing.mode === "dragging" ? 1 : undefined));
     this.#countdown();
-    // It covers nothing that is drawn on.
+    // While the user draws, the list is hidden: it would cover the drawing.
     const hasList = !session.menu && ["live", "frozen"].includes(session.drawing.mode);
     this.list.show(hasList ? followedOf(session.latest) : [], session.isGrey("badge"));
     this.#choice();
@@ -103,7 +105,10 @@ export class Painting {
     $("entry").hidden = !/token/.test(session.link.refused);
   }
 
-  /** Buttons, numbers and curves: not with every picture. */
+  /**
+   * Update the parts of the page that need not change with every picture: buttons, numbers and curves. Returns whether the
+   * picture must be painted again: its root cause has changed, or its age is shown.
+   */
   slow(nowMs) {
     const { session } = this, before = session.cause?.id, isStale = this.#staleS(nowMs) !== null;
     this.panels(nowMs);
@@ -151,11 +156,11 @@ export class Painting {
     let line = "";
     if (session.isGrey("presence")) line = target ? `was ${target.state}` : "";
     else if (target && target.state !== "IDLE") line = lineOf(target, unseenS);
-    else if (!target && followedOf(track).length) line = "no target is steered by; tap one";
+    else if (!target && followedOf(track).length) line = "no target is steered; tap one";
     write($("detail").firstElementChild, line);
   }
 
-  /** The line in full, with the tracker's own reason. */
+  /** The text of the top bar's line in full, with the tracker's reason. */
   get reason() {
     const line = $("detail").textContent, reason = steeredOf(this.session.latest)?.reason ?? "";
     return !reason || line.includes(reason) ? line : `${line}: ${reason}`;
@@ -185,7 +190,7 @@ export class Painting {
     return shown ? session.link.clock.ageMs(shown.stamp, session.isGrey("age") ? nowMs : shown.arrivedMs) : null;
   }
 
-  /** As the label of the box has it. */
+  /** By how much the tracker's answer for the target is older than the picture, s; the label of the box shows the same. */
   #behindS(track, target) {
     return ((this.session.frames.shown && track?.behindS) || 0) + (target?.behind_s ?? 0);
   }
@@ -213,7 +218,7 @@ export class Painting {
       isSmall: isLongSmall && !session.question && (drawing.frame ?? frames.shown).isSmall,
       holder: session.hello && !session.mayCommand ? holder : null,
     });
-    // The loss of a target has tones of its own.
+    // The banner "alarm" reports the loss of a target, for which `Alarm.see` plays other tones.
     session.alarm.ring(Object.keys(banners).filter((id) => id !== "alarm" && banners[id].isAlarm));
     return banners;
   }
@@ -224,7 +229,7 @@ export class Painting {
     $("choice").hidden = !choice;
     if (!choice) return;
     const drawn = session.menu ? null : drawing.shownBox ?? session.likely(performance.now())?.box ?? { ...drawing.mark, height: 0 };
-    // Where there is more room: above the drawing and its label, or below.
+    // The question is shown above the drawing and its label or below, wherever there is more room.
     const { insets, view } = viewport;
     const above = drawn && viewport.toView(drawn).y - 80 - insets.top;
     const below = drawn && view.height - insets.bottom - viewport.toView({ x: 0, y: drawn.y + drawn.height }).y;
@@ -234,7 +239,8 @@ export class Painting {
     for (const what of ["point", "send", "add", "remove"]) $(`choice-${what}`).hidden = !choice[what];
   }
 
-  /** The ring of the time that is left: at the top right, or away from who draws there and from the lens. */
+  /** Show the ring with the time left for a selection. It is at the top right, and moves away if the user draws there or the
+   * lens is there. */
   #countdown() {
     const { session, view } = this, { drawing, viewport, countdown: left } = session;
     $("left").hidden = !left;
@@ -260,7 +266,7 @@ export class Painting {
     write($("freeze"), session.drawing.isFrozen ? "Live" : "Select");
   }
 
-  /** What lies on the target or on the lens makes room: the banners by another place, all else by being seen through. */
+  /** Make room for drawing, lens and target: banners move to the bottom, panels over the target become transparent. */
   #makeRoom() {
     const { session } = this, { drawing, viewport } = session;
     const banners = $("banners"), { insets, view } = viewport;
@@ -275,13 +281,13 @@ export class Painting {
     }
   }
 
-  /** The place of an image box in the view, with what is near. */
+  /** The rectangle {left, top, right, bottom} of an image box in the view, larger by NEAR_PX on each side. */
   #around(box) {
     const { viewport } = this.session, { scale } = viewport, { x, y } = viewport.toView(box);
     return { left: x - NEAR_PX, top: y - NEAR_PX, right: x + box.width * scale + NEAR_PX, bottom: y + box.height * scale + NEAR_PX };
   }
 
-  /** The rectangles of the panels, which would hide a label, px of the view. */
+  /** The rectangles of the visible panels, px of the view. A label must not lie below them. */
   #panels() {
     const places = [...document.querySelectorAll(PANELS)].map((one) => one.getBoundingClientRect());
     return places.filter(({ width }) => width).map(({ x, y, width, height }) => ({ x, y, width, height }));
@@ -290,7 +296,7 @@ export class Painting {
 
 const PANELS = "header > :not(h1), #banners > p, #targets, #corner, #choice, #hint, #notices > p, #plots, #thumb > button, #steering > button";
 
-/** Time in the video and number of the picture. */
+/** The position in a video as text: time, number of the picture, number of pictures. */
 function progressText({ frame, count, video_s }) {
   const time = `${Math.floor(video_s / 60)}:${(video_s % 60).toFixed(1).padStart(4, "0")}`;
   return `${time} · ${frame + 1} of ${count}`;

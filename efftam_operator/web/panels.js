@@ -1,15 +1,19 @@
-// The texts over the picture: banners for what lasts, questions about what is drawn. No DOM.
+// The texts over the picture: banners on lasting conditions, and questions about a drawing. Uses no DOM.
 
 /**
- * The banners as {id: {title, text, seconds?, action?}}, the most urgent first. Takes `over`, the server's text at its end;
- * `cause` of `causes.js`; `gimbal` and `control`, the panel's `fault` and `lostControl`; `isSteered`: the gimbal follows, as far as is known; `alarm` of `alarm.js`; `held`, why the picture stands still without a countdown, or
- * ""; `isSmall`; `holder`, who is in control where this page is not, or null.
+ * The banners as {id: {title, text, seconds?, action?, isAlarm?, isGood?}}, the most urgent first. `action`: label of its
+ * button.
+ *
+ * `over`: the server's text after its end, or "". `cause`: as `rootCause` returns it. `gimbal`, `control`: `fault` and
+ * `lostControl` of the `SteeringPanel`. `isSteered`: whether the gimbal is steered, as last reported. `alarm`: as
+ * `Alarm.banner` returns it. `held`: why the picture is frozen without a countdown, or "". `isSmall`: whether pictures are
+ * reduced for a slow link. `holder`: name of the page in control if this page is not, else null.
  */
 export function bannersOf({ over, cause, gimbal, control = null, isSteered = false, alarm, held, isSmall, holder }) {
   if (over) return { over: { title: "OVER", text: over } };
   if (cause?.id === "link") return { link: cause };
   const banners = {};
-  // What moves the gimbal fails on its own, whatever the camera does: it comes first.
+  // Faults of the gimbal are independent of those of the camera, and more urgent.
   if (control) banners.control = { ...control, isAlarm: true };
   if (gimbal) banners.gimbal = { ...gimbal, isAlarm: isSteered || gimbal.title.startsWith("STOP") };
   if (alarm) banners.alarm = { ...alarm, isAlarm: true };
@@ -21,8 +25,10 @@ export function bannersOf({ over, cause, gimbal, control = null, isSteered = fal
 }
 
 /**
- * What is asked of a drawing as {text, send, point?, add?}: `send` is the label of the button that sends it, null for none; null
- * where nothing is asked. `asked` as `choicesOf` gives it.
+ * The question to the user about a drawing, as {text, send, point?, add?}; null if there is none. `send`: label of the button
+ * that sends the selection, null: no such button. `point`, `add`: whether the buttons Point and Add are shown.
+ *
+ * The first argument is a `Drawing`; `asked`: the choices as `choicesOf` returns them; `byKeys`: the user uses the keyboard.
  */
 export function drawingQuestion({ mode, isKeyed, isBetweenTaps }, asked, byKeys) {
   if (mode === "corner") {
@@ -40,10 +46,11 @@ export function drawingQuestion({ mode, isKeyed, isBetweenTaps }, asked, byKeys)
   return { text: `Follow this instead${turns ? " (the gimbal will turn to it)" : ""}, or as well?`, send: "Replace", add: true };
 }
 
-/** The same of the place where the lost target may be. */
+/** The question whether the proposed box is the lost target. `isSteering`: the gimbal is steered. Returns {text, send}. */
 export const likelyQuestion = (isSteering) => ({ text: `Is this the lost target?${isSteering ? " The gimbal will turn to it" : ""}`, send: "Follow it" });
 
-/** The same of a target that was pressed long or taken from the list. */
+/** The question about a target that was pressed long or chosen in the list, as {text, send, remove}. `isSteering`: the gimbal
+ * is steered. `mayRemove`: whether the button Remove is shown. */
 export function menuQuestion(target, isSteering, mayRemove) {
   const turns = isSteering && !target.steered;
   return {

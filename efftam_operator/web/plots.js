@@ -1,13 +1,13 @@
-// Speed, presence, quality and latency over time, above a ribbon of states.
+// Speed, confidence, presence and latency over time, above a ribbon of states.
 
 import { STATES } from "./palette.js";
 import { speedOf, steeredOf } from "./targets.js";
 
 const SPAN_S = 60;
-// Nothing is known of a time without images: points so far apart are not joined.
+// Points farther apart than this are not joined by a line: there were no images in between.
 const GAP_S = 1;
 const MAX_POINTS = 3600;
-// A scale is set by all values but the few largest: one of them would flatten all others for a minute.
+// The scale fits this share of the values. A single outlier would flatten the curve for a minute.
 const SCALED_SHARE = 0.97;
 const LEFT_PX = 110, RIGHT_PX = 8;
 const RIBBON_PX = 18, GAP_PX = 6;
@@ -15,27 +15,27 @@ const MIN_ROW_PX = 34;
 const DASHES = [[], [4, 3]];
 const TEXTURES = { IDLE: null, ACQUIRING: "up", TRACKING: null, COASTING: "cross", LOST: "down" };
 
-/** A row: which values it shows, and over which range ([0, null]: up to the largest shown). */
+/** The rows of plots. `keys`: the values of a point that a row shows; `range`: ends of its scale, null: set by the values. */
 const ROWS = [
   { title: "speed", unit: "px/s", keys: ["speed"], range: [0, null] },
-  { title: "presence", second: "quality", unit: "", keys: ["presence", "quality"], range: [0, 1] },
+  { title: "confidence", second: "presence", unit: "", keys: ["confidence", "presence"], range: [0, 1] },
   { title: "latency", unit: "ms", keys: ["latency"], range: [0, null] },
 ];
 
-/** Live values of the last minute, one per image. */
+/** The values of the steered target over the last minute, one point for each track. */
 export class History {
   points = [];
 
   add(track) {
     const target = steeredOf(track);
     const t = Number(BigInt(track.stamp) / 1000000n) / 1000;
-    // A bag starts again, or it was selected on an older picture.
+    // Time went back: a bag starts again, or the target was selected on an older picture. Later points are wrong now.
     if (t <= this.points.at(-1)?.t) this.points = this.points.filter((point) => point.t < t);
     const before = this.points.at(-1)?.t, state = target?.state ?? "IDLE";
     if (t - before > GAP_S) this.points.push({ t: before });
-    // Of no target nothing is measured.
-    const known = state === "IDLE" ? {} : { speed: speedOf(target), presence: target.presence, quality: target.quality };
-    this.points.push({ t, state, speed: null, presence: null, quality: null, ...known, latency: track.latency_ms });
+    // Without a target there are no values.
+    const known = state === "IDLE" ? {} : { speed: speedOf(target), confidence: target.confidence, presence: target.presence };
+    this.points.push({ t, state, speed: null, confidence: null, presence: null, ...known, latency: track.latency_ms });
     while (this.points.length > MAX_POINTS || this.points[0].t < t - SPAN_S) this.points.shift();
   }
 }
@@ -62,7 +62,8 @@ export class Plots {
     this.context.font = "12px system-ui, sans-serif";
   }
 
-  /** The last minute of `points` {t, state, speed, presence, quality, latency}; `isGrey`: the last is not of now. */
+  /** Paint the last minute of `points` {t, state, speed, confidence, presence, latency}, as `History` keeps them. `isGrey`: the
+   * last point may be outdated, so its numbers are not shown. */
   paint(points, isGrey) {
     this.#fit();
     this.now = isGrey ? {} : points.at(-1);
@@ -70,7 +71,7 @@ export class Plots {
     this.to = points.at(-1).t;
     this.from = this.to - SPAN_S;
     const ribbon = RIBBON_PX + 2 + GAP_PX;
-    // On a low page the last rows are left out.
+    // If the canvas is too low for all rows, the last ones are left out.
     const rows = ROWS.slice(0, Math.max(1, Math.floor((this.height - ribbon) / (MIN_ROW_PX + GAP_PX))));
     const height = (this.height - ribbon) / rows.length - GAP_PX;
     rows.forEach((row, i) => this.#row(points, row, i * (height + GAP_PX) + 2, height));
@@ -94,7 +95,7 @@ export class Plots {
       if (row.keys.length > 1) this.#sample(4, y + 9, i);
       this.#text(shownValue(this.now[key], row), LEFT_PX - 6, row.keys.length === 1 ? top + height * 0.7 : y, this.ink, "right");
     });
-    // Beside the curves: over them neither could be read.
+    // The end of the scale is written beside the curves, because over them neither could be read.
     this.#text(row.range[1] === null ? `${largest}` : "", LEFT_PX - 6, top + 8, this.ink, "right");
     context.save();
     context.beginPath();
@@ -128,7 +129,7 @@ export class Plots {
     let start = 0;
     for (let i = 1; i <= points.length; i++) {
       if (i < points.length && points[i].state === points[start].state) continue;
-      const end = i < points.length ? points[i].t : this.to; // a piece without a state is a gap
+      const end = i < points.length ? points[i].t : this.to;
       this.#piece(points[start].state, this.#x(points[start].t), this.#x(end), top);
       start = i;
     }
@@ -140,7 +141,7 @@ export class Plots {
     const left = Math.max(x0, LEFT_PX), width = x1 - left;
     if (width <= 0) return;
     if (!STATES[state]) {
-      // No images came.
+      // A piece without a state: no images arrived.
       context.fillStyle = this.faint;
       context.fillRect(left, top + RIBBON_PX / 2, width, 1);
       return;
@@ -213,13 +214,14 @@ function shownValue(value, row) {
   return row.range[1] === 1 ? value.toFixed(2) : `${Math.round(value)} ${row.unit}`;
 }
 
-/** The upper end of a scale for these values. */
+/** The upper end of a scale for `values`: the smallest of 1, 2, 5, 10, 20, ... that is at least as large as SCALED_SHARE of
+ * them. */
 export function largestOf(values) {
   const sorted = [...values].sort((a, b) => a - b);
   return niceCeiling(Math.max(1, sorted[Math.ceil(SCALED_SHARE * sorted.length) - 1] ?? 0));
 }
 
-/** The next of 1, 2, 5, 10, 20, ... */
+/** The smallest of 1, 2, 5, 10, 20, ... that is at least `value`. */
 function niceCeiling(value) {
   const power = 10 ** Math.floor(Math.log10(value));
   return [1, 2, 5, 10].map((m) => m * power).find((v) => v >= value);

@@ -1,4 +1,4 @@
-// The state of the page: what has arrived, what a person is doing, and what is sent. No DOM.
+// The state of the page. Receives the server's messages, carries out the user's input, and sends commands. Uses no DOM.
 
 import { GREY, rootCause } from "./causes.js";
 import { drawingQuestion, likelyQuestion, menuQuestion } from "./panels.js";
@@ -9,143 +9,170 @@ import { selectMessage } from "./wire.js";
 const ESCAPES_MS = 1000;
 const CLEAR_MS = 3000;
 const ANSWER_MS = 6000;
-// A key in this time: somebody draws by keys.
+// For this time after a key press the user counts as drawing by keys.
 const KEYED_MS = 5000;
-// A finger takes what is so far beside it, in px of the view.
+// A press at most this far beside a target's box counts as a press on the target, px of the view.
 const REACH_PX = 10;
-// A finger takes what is at least so large, in px of the view.
+// A proposed box for the lost target can be pressed as if its sides were at least this long, px of the view.
 const FINGER_PX = 44;
-// For how long the place where a lost target may be is offered.
+// A proposed box for the lost target is offered for this time.
 const LIKELY_MS = 1000;
 
 const seconds = () => performance.now() / 1000;
-/** Seconds that run make no other reason. */
+/** `text` without its numbers, to compare reasons: a running number of seconds does not make a new reason. */
 export const withoutNumbers = (text) => text.replace(/[\d.]+/g, "");
-/** Nobody at a page copies a stamp from an image. */
+/** `text` for a notice. The tracker's message about a missing image names a stamp, which means nothing to the user. */
 const plain = (text) => (/\d\.\d{9}\b/.test(text) ? "the tracker does not have this picture; draw again" : text);
 
 export class Session {
-  hello = null; // the server's data on itself and this page
-  limits = { buffer_s: null, max_targets: 1 }; // the tracker's
-  holder = null; // the page in control
+  // The server's message hello; null before the page was admitted.
+  hello = null;
+  // The tracker's limits.
+  limits = { buffer_s: null, max_targets: 1 };
+  // Name of the page in control; null: none.
+  holder = null;
+  // The server's last status message, and page time of its arrival.
   status = null;
-  newest = null; // the newest track
+  #statusMs = 0;
+  // The newest track, and page time of its arrival.
+  newest = null;
   newestMs = 0;
-  progress = null; // of a video
-  cause = null; // why what is shown may not be true any more
+  // The server's last message on the position in a video; null: no video.
+  progress = null;
+  // The root cause by which the page may show outdated information, see `rootCause`.
+  cause = null;
   lensOn = false;
   drawnBy = "mouse";
-  menu = null; // {id, mayRemove}: the target that is asked about
-  isSuggesting = false; // what is proposed was not tapped by a person
-  asked = {}; // what may become of what is drawn, see `choicesOf`
-  #statusMs = 0;
+  // The target {id, mayRemove} about which the user is asked; null: none.
+  menu = null;
+  // Whether the marked point comes from the page's address, and not from the user.
+  isSuggesting = false;
+  // The choices for the drawing, see `choicesOf`.
+  asked = {};
+  // When Escape was last pressed without a drawing, and when it last cancelled a drawing.
   #escapedMs = -Infinity;
-  #cancelledMs = -Infinity; // the last Escape of those that gave up a drawing
-  #keyedMs = -Infinity; // the last key
+  #cancelledMs = -Infinity;
+  // When a key was last pressed.
+  #keyedMs = -Infinity;
+  // When Clear was pressed the first time, and id of the target for which it was pressed.
   #clearMs = -Infinity;
-  #clearId = null; // of the target that the first press was for
+  #clearId = null;
   #commands = 0;
-  #isHeld = false; // the tracker was asked to keep the frozen image
-  #isSecond = false; // held in place of an image that the tracker did not have
-  #subjects = new Map(); // of the commands sent: id -> what the answer is about
-  #suggested = null; // the point that is proposed once the page opens, shares of the image
-  #awaited = null; // {id, ms} of the selection whose answer we wait for
-  #likely = null; // {stamp, box, target, ms}: where a lost target may be
-  #pressedLikely = null; // the same, where a press began while it was offered
-  #isDeclined = false; // what was offered for this loss is not the target
+  // Whether the tracker was requested to keep the frozen image.
+  #isHeld = false;
+  // Whether the frozen image replaces one that the tracker did not have.
+  #isSecond = false;
+  // For each command without an answer: id -> subject of the notice with the answer.
+  #subjects = new Map();
+  // The point {x, y} from the page's address that is still to be marked, as shares of the image; null: none.
+  #suggested = null;
+  // The selection {id, ms} that is still without an answer; null: none.
+  #awaited = null;
+  // The box {stamp, box, target, ms} that is proposed for a lost target; null: none.
+  #likely = null;
+  // The value of `likely` when the press began.
+  #pressedLikely = null;
+  // Whether the user has declined the boxes that are proposed for this loss.
+  #isDeclined = false;
 
   /**
-   * `link`, `frames`, `tracks`, `viewport`, `drawing`, `alarm`, `history`, `notices` are the page's one each; `page` has
-   * {painted, byKeys, steering, following}: the frame on the canvas, whether the keyboard is what is used, the panels of gimbal and vehicle; and
-   * announce(text), for a screen reader.
+   * `link`, `frames`, `tracks`, `viewport`, `drawing`, `alarm`, `history`, `notices`: the page's objects of these classes.
+   * `page`: an object with `painted`, the frame on the canvas; `byKeys`, whether the user uses the keyboard; `steering` and
+   * `following`, the panels of gimbal and vehicle; and announce(text), which has a screen reader read a text.
    */
   constructor({ link, frames, tracks, viewport, drawing, alarm, history, notices, page }) {
     Object.assign(this, { link, frames, tracks, viewport, drawing, alarm, history, notices, page });
   }
 
-  // What is known
+  // State
 
+  /** Whether this page may send commands: it is in control, or no page is. */
   get mayCommand() {
     return this.hello !== null && (this.holder === null || this.holder === this.hello.name);
   }
 
-  /** How long the tracker keeps an image, s. Who only views may look at a held picture for as long as he likes. */
+  /** Age up to which a frozen picture can be used, s; null: any age. Without control it is null: a page that only views may
+   * show a frozen picture as long as the user likes. */
   get bufferS() {
     return this.mayCommand ? this.limits.buffer_s : null;
   }
 
+  /** Whether a part of the page (see `GREY`) may be outdated. */
   isGrey(part) {
     return this.link.over ? part !== "box" : this.cause !== null && GREY[this.cause.id].includes(part);
   }
 
-  /** The track that badge, box, banner and title speak of: that of the picture shown, where pictures come. */
+  /** The track that badge, box, banner and title show: that of the picture shown, or the newest one without pictures. */
   get latest() {
     const { shown } = this.frames;
     const ofPicture = shown && this.cause?.id !== "picture" ? this.tracks.of(shown.stamp) : null;
     return ofPicture ?? this.newest;
   }
 
-  /** The state of a track, as text. */
+  /** The text of the state badge for a track. */
   stateOf(track) {
     return this.link.over ? "OVER" : !track || this.isGrey("badge") ? "UNKNOWN" : steeredOf(track)?.state ?? "IDLE";
   }
 
-  /** For how long the target has not been seen, s; null where that is unknown. */
+  /** For how long the target has not been seen, s; null if that is unknown. */
   unseenS(target, nowMs) {
     return target && target.age_s !== null ? target.age_s + (nowMs - this.newestMs) / 1000 : null;
   }
 
-  /** Age of the picture shown, s; null where there is none. */
+  /** Age of the picture shown, s; null if no picture is shown. */
   pictureS(nowMs) {
     if (!this.frames.shown) return null;
     const { stamp, arrivedMs } = this.frames.shown;
     return Math.max(nowMs - arrivedMs, this.link.clock.ageMs(stamp, nowMs) ?? 0) / 1000;
   }
 
-  /** {share, seconds} of the time for which the tracker still has the frozen image, null where nothing runs out. */
+  /** The time for which the tracker still keeps the frozen image, as {share, seconds}; null if there is no limit. */
   get countdown() {
     const left = this.drawing.secondsLeft(this.bufferS, seconds());
     return left === null || this.drawing.mode === "sent" ? null : { share: Math.max(0, left / this.bufferS), seconds: Math.max(0, left) };
   }
 
-  /** The target that Clear is for: the steered one; where none is steered by, the only one; null where it must be chosen. */
+  /** Id of the target that Clear removes: the steered target; if none is steered, the only one. null if the user must choose
+   * one. */
   get clearable() {
     const targets = followedOf(this.latest), steered = steeredOf(this.latest);
     if (steered || !targets.length) return steered?.id ?? STEERED;
     return targets.length === 1 ? targets[0].id : null;
   }
 
-  /** Whether Clear was pressed once for the target that it is still for. */
+  /** Whether Clear waits for its second press: it was pressed once, for the same target that it would remove now. */
   isClearAsked(nowMs) {
     return nowMs - this.#clearMs < CLEAR_MS && this.#clearId === this.clearable;
   }
 
-  /** What is asked now, as `drawingQuestion` gives it; null where nothing is. */
+  /** The question to the user now, as `drawingQuestion` returns it; null if there is none. */
   get question() {
     if (!this.menu) {
       const drawn = drawingQuestion(this.drawing, this.asked, this.page.byKeys);
       return drawn ?? (this.likely(performance.now()) ? likelyQuestion(this.page.steering.isOn) : null);
     }
     const target = followedOf(this.latest).find(({ id }) => id === this.menu.id);
-    if (!target) this.menu = null; // it is gone
+    // The target is no longer followed.
+    if (!target) this.menu = null;
     return target ? menuQuestion(target, this.page.steering.isOn, this.menu.mayRemove) : null;
   }
 
-  /** Where the lost target may be, {stamp, box, target}: one press there follows it. Null where nothing is offered. */
+  /** The box {stamp, box, target} that is offered now as the lost target, which one press in it follows; null if there is
+   * none. */
   likely(nowMs) {
     const likely = this.#likely, steered = steeredOf(this.newest);
     const isNow = likely !== null && !this.#isDeclined && nowMs - likely.ms < LIKELY_MS && steered?.state === "LOST" && steered.id === likely.target;
     return isNow && this.mayCommand && this.drawing.mode === "live" && !this.isGrey("box") ? likely : null;
   }
 
-  /** Find out anew why what is shown may not be true. */
+  /** Update `cause`, the root cause by which the page may show outdated information. */
   findCause(nowMs) {
     this.cause = this.link.over ? null : this.#rootCause(nowMs);
   }
 
   #rootCause(nowMs) {
     const { status, frames: { shown }, link } = this;
-    // What came after the last status speaks for itself.
+    // A picture or track that arrived after the last status proves that its sender is alive.
     const now = status && { ...status };
     if (now && shown?.arrivedMs > this.#statusMs) now.camera = "alive";
     if (now && this.newestMs > this.#statusMs && now.tracker === "silent") now.tracker = "alive";
@@ -154,20 +181,20 @@ export class Session {
       linkS: link.isSilent(nowMs) || !this.hello ? (nowMs - link.receivedMs) / 1000 : null,
       status: now,
       sinceS: (nowMs - this.#statusMs) / 1000,
-      // What is held is old by intention.
+      // The user has frozen the picture: its age is no fault.
       pictureS: this.drawing.isFrozen ? 0 : this.pictureS(nowMs),
       gimbal: this.page.steering.fault(nowMs),
     });
   }
 
-  /** Show once what has happened; `subject` is one of target, drawing, gimbal, follow, control, picture, and of what was cut: reason, gimbal reason. */
+  /** Show a notice. `subject`: one of target, drawing, gimbal, follow, control, picture, reason and gimbal reason. */
   notify(subject, text, isRefusal = false) {
     this.notices.add(subject, text, isRefusal, performance.now());
     this.page.announce(text);
   }
 
-  /** Propose what is at a point {x, y}, shares of the image, as soon as a selection is possible; until it is followed or given
-   * up newer pictures take the place of those that are too old. */
+  /** Request a proposal for `point` {x, y}, shares of the image, as soon as a selection is possible. Until the user accepts or
+   * cancels it, a picture that becomes too old is replaced by a newer one. */
   suggest(point) {
     this.#suggested = point;
   }
@@ -184,9 +211,9 @@ export class Session {
     this.#suggested = null;
   }
 
-  // What arrives
+  // Messages of the server
 
-  /** A message of the server. */
+  /** Receive a message of the server. */
   receive(message) {
     const { op } = message;
     if (op === "hello") this.#onHello(message);
@@ -204,7 +231,7 @@ export class Session {
   }
 
   #onHello(message) {
-    // A server that was started anew counts from the beginning.
+    // The server may have been started anew, so everything received before is forgotten.
     this.hello = message;
     this.frames.forget();
     this.tracks.forget();
@@ -228,7 +255,7 @@ export class Session {
   #onTrack(message) {
     if (!this.tracks.add(message)) return;
     this.history.add(message);
-    // "following selection 3" is no news beside LOST.
+    // Notices on the target, such as "following selection 3", are outdated once it is LOST or cleared.
     const now = steeredOf(message)?.state;
     if (now !== steeredOf(this.newest)?.state && ["LOST", "IDLE"].includes(now)) this.notices.retire("target");
     if (now !== "LOST") this.#isDeclined = false;
@@ -252,7 +279,7 @@ export class Session {
     if (outcome === "CLEARED") return this.notify("target", message || "the target was cleared");
     if (outcome !== "REFUSED") return;
     const isGone = stamp === this.drawing.frame?.stamp.toString() && this.drawing.mode !== "sent";
-    // Some images get lost on their way to the tracker.
+    // An image may have been lost on its way to the tracker. Then a newer one is tried once.
     if (isGone && !this.#isSecond && (this.#isSecond = this.#renew(performance.now()))) return;
     this.notify("target", plain(message), true);
     if (isGone) this.goLive();
@@ -274,7 +301,7 @@ export class Session {
     this.notify("drawing", "this target is followed; draw a box to follow another part");
   }
 
-  /** The link is lost. */
+  /** Handle the loss of the link: drop the drawing and the commands without an answer. */
   onLost() {
     this.notices.retire();
     if (this.#awaited) this.notify("target", "the link was lost before the answer; see the state for what is followed", true);
@@ -283,14 +310,14 @@ export class Session {
     this.abandon();
   }
 
-  /** The whole picture of what is frozen has come. */
+  /** Receive a full-size picture: it replaces the frozen one if both have the same stamp. */
   onWhole({ stamp, bitmap }) {
     if (this.drawing.frame?.stamp === stamp) this.drawing.frame = { ...this.drawing.frame, bitmap, isSmall: false };
   }
 
-  // What a person does
+  // Input of the user
 
-  /** The id of the command sent; null where it was not sent, which is shown. */
+  /** Send a command. Returns its id; null, with a notice, if it could not be sent. `subject`: subject of the notices on it. */
   command(message, subject = "target") {
     const id = `c${++this.#commands}`;
     if (!this.link.send({ ...message, id })) {
@@ -305,7 +332,8 @@ export class Session {
     this.link.send({ op: "seat", action: "take" });
   }
 
-  /** Freeze what is on the screen now; false where nothing can be selected. */
+  /** Freeze the picture that is on the screen now. Returns false if there is no picture. `byHand`: the user froze it without
+   * drawing. */
   freeze(byHand) {
     const { drawing, page: { painted } } = this;
     if (!painted) return false;
@@ -326,30 +354,33 @@ export class Session {
     } else this.freeze(true);
   }
 
-  /** The tracker keeps the frozen image; the server sends it in its whole size. */
+  /** Request that the tracker keeps the frozen image, and that the server sends it in full size. */
   #hold() {
     const { isSmall, stamp } = this.drawing.frame;
     this.#isHeld = this.mayCommand && this.link.send({ op: "hold", stamp: stamp.toString() });
     if (isSmall) this.link.send({ op: "whole", stamp: stamp.toString() });
   }
 
+  /** Report to the tracker that it need not keep the frozen image any longer. */
   #letGo() {
     if (this.#isHeld) this.link.send({ op: "hold", stamp: "0" });
     this.#isHeld = false;
   }
 
+  /** Drop the drawing and show the live picture. */
   goLive() {
     this.isSuggesting = false;
     this.drawing.live();
     this.#letGo();
   }
 
+  /** Drop the drawing. A picture that the user froze without drawing stays frozen. */
   abandon() {
     this.drawing.cancel();
     if (!this.drawing.isFrozen) this.#letGo();
   }
 
-  /** Hold a newer picture and keep what is drawn; false where there is none. */
+  /** Replace the frozen picture by a newer one, and keep the drawing. Returns false if there is no newer one. */
   #renew(nowMs) {
     const { frames: { shown }, drawing } = this;
     if (shown.stamp === drawing.frame.stamp || this.pictureS(nowMs) > this.bufferS / 2) return false;
@@ -360,7 +391,7 @@ export class Session {
     return true;
   }
 
-  /** What has run out of time. */
+  /** End what has run out of time: the frozen picture, and the wait for an answer. Called for every painting. */
   expire(nowMs) {
     if (this.#suggested) this.#tapSuggested();
     const { drawing } = this, left = drawing.secondsLeft(this.bufferS, seconds());
@@ -376,7 +407,10 @@ export class Session {
     }
   }
 
-  /** `as`: "replace" or "add" once that was chosen, and agreed to that a gimbal that is steered turns. */
+  /**
+   * Send a selection as `Drawing.release` returns it, or first ask the user about it. `as`: null before the user was asked;
+   * then "replace" or "add", by which the user also agrees that a steered gimbal turns.
+   */
   send(selection, as = null) {
     if (!selection) return;
     const { drawing } = this;
@@ -388,7 +422,8 @@ export class Session {
     if (!as) {
       const targets = followedOf(this.tracks.of(selection.stamp) ?? this.newest);
       this.asked = choicesOf(selection, targets, { isTapped: drawing.isTapped, most: this.limits.max_targets, isSteering: this.page.steering.isOn });
-      // What was cleared or lost since the picture is not replaced, and one that is lost is helped.
+      // The steered target may have been cleared or lost after the picture was taken: then nothing is replaced. While it is
+      // LOST, a selection is taken for the lost target, so adding is not offered.
       const now = steeredOf(this.newest)?.state;
       this.asked.replaces &&= now === "TRACKING";
       this.asked.mayAdd &&= now !== "LOST";
@@ -404,7 +439,7 @@ export class Session {
     if (!this.#awaited) this.goLive();
   }
 
-  /** What would a point there select? Without an answer the point can be sent all the same. */
+  /** Request the box that the marked point would select. The user can send the point without waiting for the answer. */
   #askForProposal() {
     const point = { points: [this.drawing.start], labels: [1] };
     this.link.send({ ...selectMessage(`c${++this.#commands}`, this.drawing.frame.stamp, point), op: "propose" });
@@ -412,7 +447,7 @@ export class Session {
 
   #inside = (at) => this.viewport.toImageInside(at);
 
-  // The pointer on the picture, see `bindPointer`
+  // Actions of the pointer on the picture, see `bindPointer`
 
   press(at, kind) {
     this.drawnBy = kind;
@@ -445,7 +480,7 @@ export class Session {
     if (drawing.mode === "corner") this.#askForProposal();
   }
 
-  /** A press where the lost target may be: follows it; false where it is none. */
+  /** Follow the proposed box for the lost target if `point` lies in it. Returns whether it does. */
   #pressLikely(point) {
     const likely = this.#pressedLikely, { scale } = this.viewport;
     if (!likely) return false;
@@ -462,7 +497,8 @@ export class Session {
     this.#awaited = id && { id, ms: performance.now() };
   }
 
-  /** A press on a target: steers by it, or opens its menu when it is long; false where it is none of these. */
+  /** Handle a press on a target: a short one makes it the steered target, a long one opens its menu. Returns whether the press
+   * was one of these. */
   #pressTarget(point, far, isLong) {
     const targets = followedOf(this.tracks.of(this.drawing.frame.stamp) ?? this.newest);
     if (this.limits.max_targets < 2 && !areMany(targets)) return false;
@@ -489,14 +525,14 @@ export class Session {
   #clear() {
     if (!this.hello) return;
     const id = this.clearable;
-    if (id === null) this.notify("target", "none of these targets is steered by; press one in the list to remove it", true);
+    if (id === null) this.notify("target", "no target is steered; press one in the list to remove it", true);
     else this.command({ op: "clear", target: id });
   }
 
-  /** The button: a second press clears. */
+  /** Handle the button Clear: the second press clears. */
   pressClear() {
     const nowMs = performance.now();
-    // Another target may be steered by since the first press.
+    // A second press counts only if Clear would still remove the same target, see `isClearAsked`.
     if (this.clearable === null || this.isClearAsked(nowMs)) {
       this.#clearMs = -Infinity;
       this.#clear();
@@ -514,7 +550,7 @@ export class Session {
       this.menu = null;
       return;
     }
-    // Whoever gives up a drawing, with however many presses, keeps the target.
+    // Escape presses that cancel a drawing, and those shortly after them, never count as presses that clear the target.
     if (isDrawing || nowMs - this.#cancelledMs < ESCAPES_MS) {
       this.#cancelledMs = nowMs;
       return;
@@ -537,14 +573,14 @@ export class Session {
     if (mode === "frozen" && drawing.mode === "corner") this.#askForProposal();
   }
 
-  /** The button that agrees to what is asked. */
+  /** Handle the button that answers the question with yes. */
   agree() {
     const likely = this.menu ? null : this.likely(performance.now());
     if (likely) this.#follow(likely);
     else this.confirm();
   }
 
-  /** What was tapped is a point on the target. */
+  /** Handle the button Point: send the tapped point as the selection. */
   confirmPoint() {
     this.send(this.drawing.confirmPoint());
   }
@@ -577,7 +613,7 @@ export class Session {
     this.#keyedMs = performance.now();
   }
 
-  /** Where the lens is wanted, image px; null where it is not. */
+  /** The image point under the lens; null if the lens is not shown. */
   get lensAt() {
     const { drawing } = this;
     const atWork = drawing.mode === "dragging" && this.drawnBy !== "mouse";

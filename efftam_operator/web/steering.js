@@ -1,4 +1,4 @@
-// The gimbal's panel: its state, a first and a second press to enable, and a Stop that is always there.
+// The gimbal's panel: its state, the button Steer, which needs two presses, and STOP GIMBAL, which always works.
 
 import { ArmedButton } from "./armed.js";
 
@@ -9,21 +9,23 @@ const FAULTS = {
   silent: "its controller sends nothing",
   gone: "its controller has ended",
 };
-// The banner's text, by who is silent: [while steering is on, while it is off].
+// The banner's texts for each silent part: [while steering is on, while it is off].
 const SILENCES = {
   bridge: ["the gimbal may keep turning; take over by the stick", "STOP would not reach the gimbal"],
   autopilot: ["the gimbal does not follow", "STOP would not reach the gimbal"],
-  gimbal: ["the gimbal does not follow", "nothing shows whether the gimbal stands"],
+  gimbal: ["the gimbal does not follow", "nothing shows whether the gimbal is at rest"],
 };
 
 export class SteeringPanel {
-  #state = null; // the server's last message on steering
-  #stateMs = 0; // when it came
+  // The server's last message on steering (null: none has arrived), and page time of its arrival.
+  #state = null;
+  #stateMs = 0;
   #known = { hasLink: true, isGrey: false, mayEnable: true };
-  #stopId = null; // the Stop whose answer is awaited
+  // Id of a STOP command without an answer; null: none.
+  #stopId = null;
 
-  /** `command(action)` sends arm, enable or stop and gives the message's id, null where it was
-   * not sent; `alarm(text)` is for what must be seen. */
+  /** `command(action)` sends "arm", "enable" or "stop" to the server and returns the message's id, null if it could not be
+   * sent. `alarm(text)` shows an urgent notice. */
   constructor(command, alarm) {
     this.command = command;
     this.alarm = alarm;
@@ -34,23 +36,25 @@ export class SteeringPanel {
     document.getElementById("stop").onclick = () => this.stop();
   }
 
-  /** Nothing is offered until a controller has sent its status. */
+  /** Forget all that was received and hide the panel, until a message on steering arrives. */
   forget() {
     this.#state = this.#stopId = null;
     this.panel.hidden = true;
     this.disarm();
   }
 
+  /** Whether the panel is shown: a message on steering has arrived. */
   get isThere() {
     return !this.panel.hidden;
   }
 
-  /** Whether the gimbal follows the target, as far as is known. */
+  /** Whether the gimbal is steered, as last reported. */
   get isOn() {
     return this.#state?.enabled === true;
   }
 
-  /** Returns whether the gimbal does something else than before. */
+  /** Receive the server's message on steering. Returns whether the controller's state, its phase or the STOP's state has
+   * changed. */
   update(state) {
     const before = this.#state;
     this.#state = state;
@@ -60,16 +64,16 @@ export class SteeringPanel {
     return ["controller", "enabled", "phase", "stop"].some((key) => state[key] !== before?.[key]);
   }
 
-  /** `hasLink`: the last message is still true; `isGrey`: what is shown is not known to be true; `mayEnable`:
-   * this page is in control. */
+  /** Receive {hasLink, isGrey, mayEnable}. `hasLink`: the link works; `isGrey`: the gimbal's state may be outdated;
+   * `mayEnable`: this page is in control. */
   know(known) {
     if (Object.keys(known).every((key) => known[key] === this.#known[key])) return;
     this.#known = known;
     this.#show();
   }
 
-  /** {title, text, seconds} of a STOP that is not confirmed, or of what keeps the gimbal from following; null where all is well.
-   * `seconds` count from the last message of who is silent. */
+  /** The gimbal's fault {title, text, seconds}: a STOP that is not confirmed, or a silent part of the chain; null if there is
+   * none. `seconds`: time since the last message of the silent part, or null. */
   fault(nowMs) {
     if (!this.#state) return null;
     const { controller, enabled, phase, silent, silent_s, stop, stop_reason } = this.#state;
@@ -80,14 +84,14 @@ export class SteeringPanel {
     return { title: `GIMBAL ${controller.toUpperCase()}`, text: FAULTS[controller] + (enabled ? `; it was ${phase}` : ""), seconds };
   }
 
-  /** {title, text} of an alarm while another has taken the gimbal, null else. */
+  /** The alarm {title, text} while another component has control of the gimbal, else null. */
   get lostControl() {
     const { controller, phase, reason } = this.#state ?? {};
     if (controller !== "running" || phase !== "control lost") return null;
-    return { title: "GIMBAL CONTROL LOST", text: `${reason || "another moves the gimbal"}; press Steer to take it back` };
+    return { title: "GIMBAL CONTROL LOST", text: `${reason || "another component moves the gimbal"}; press Steer to take it back` };
   }
 
-  /** Where the gimbal points, as the server's `angles`; null where that is not known. */
+  /** The direction of the gimbal as the server's `angles`; null if it is unknown. */
   get angles() {
     const { controller, silent, angles } = this.#state ?? {};
     return controller === "running" && this.#known.hasLink && !silent ? angles ?? null : null;
@@ -112,7 +116,7 @@ export class SteeringPanel {
     this.#show();
     if (id === null) return this.alarm("STOP was not sent; stop the gimbal by other means");
     setTimeout(() => {
-      // The answer may take longer: the server waits until the gimbal stands.
+      // State "waiting": the STOP has arrived, and the server answers once the gimbal is at rest.
       if (this.#stopId === id && this.#state?.stop !== "waiting") this.alarm("STOP is not answered; press again, or stop the gimbal by other means");
     }, STOP_MS);
   }
@@ -124,11 +128,11 @@ export class SteeringPanel {
     const isLost = this.lostControl !== null;
     this.panel.dataset.state = isGrey || silent ? "grey" : isLost ? "fault" : !runs ? "fault" : enabled ? "on" : "off";
     let title = `GIMBAL ${(runs ? phase : controller).toUpperCase()}`, text = runs ? reason : FAULTS[controller];
-    // What the controller last reported is not known to be true while its messages do not arrive.
+    // The controller sends, but a silent part of the chain makes its report uncertain.
     if (runs && silent) [title, text] = ["GIMBAL UNKNOWN", `the ${silent} is silent`];
     if (!hasLink) [title, text] = ["GIMBAL UNKNOWN", "no link"];
     if (this.#stopId !== null) text = "STOP was sent";
-    if (stop === "waiting" && hasLink) text = "STOP has arrived; waiting until the gimbal stands";
+    if (stop === "waiting" && hasLink) text = "STOP has arrived; waiting until the gimbal is at rest";
     this.text.textContent = text ? `${title}: ${text}` : title;
     this.enable.disabled = !runs || enabled || !mayEnable;
     if (this.enable.disabled) this.disarm();

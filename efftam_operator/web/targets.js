@@ -1,32 +1,33 @@
-// The targets that are followed: which one is steered by, which lies under a point, and their list.
+// The followed targets: which one is steered, which one lies at a point, and the list of them on the page.
 
 import { TARGETS } from "./palette.js";
 import { clipBox, grown, isInside } from "./geometry.js";
 
-/** In place of a target's id: the one that is steered by, and a new one. */
+/** Values in place of a target's id in a command: the steered target, and a new target. */
 export const STEERED = 0, NEXT_FREE = 255;
 
-/** Where there are several, each has a colour of its own. */
+/** The colour of a target's box and list entry while there are several targets. */
 export const colourOf = ({ id }) => TARGETS[id % TARGETS.length];
 
-/** The target that badge, banners and speech are of; undefined where there is none. */
+/** The steered target's entry in a track; undefined if there is none. */
 export const steeredOf = (track) => track?.targets.find(({ steered }) => steered);
 
 export const followedOf = (track) => track?.targets.filter(({ state }) => state !== "IDLE") ?? [];
 
-/** Whether targets must be distinguished: there are several, or one that is not steered by. */
+/** Whether the page must distinguish targets: there are several, or one that is not steered. */
 export const areMany = (targets) => targets.length > 1 || targets.some(({ steered }) => !steered);
 
-/** A target's speed, px/s; null where it is unknown. */
+/** A target's speed, px/s; null if it is unknown. */
 export const speedOf = ({ velocity_valid, velocity }) => (velocity_valid && velocity.every((v) => v !== null) ? Math.hypot(...velocity) : null);
 
-/** A target's box, or that last seen, as {x, y, width, height}; null where it has none. */
+/** A target's box, else its last known box, as {x, y, width, height} in image px; null if there is none. */
 export function boxOf({ box, last }) {
   const [x, y, width, height] = box ?? last ?? [];
   return x === undefined ? null : { x, y, width, height };
 }
 
-/** The smallest target with an image point in its box or `marginPx` beside it; undefined where there is none. */
+/** The smallest target whose box contains an image point, or is at most `marginPx` image px away; undefined if there is
+ * none. */
 export function targetAt(targets, point, marginPx) {
   const around = targets.filter((target) => {
     const box = boxOf(target);
@@ -38,7 +39,7 @@ export function targetAt(targets, point, marginPx) {
 
 const centre = ({ x, y, width, height }) => ({ x: x + width / 2, y: y + height / 2 });
 
-/** The target on which a selection {box} or {points} was drawn; undefined where the place is free. */
+/** The target on which a selection {box} or {points} was drawn; undefined if it was drawn beside all targets. */
 export function targetUnder(targets, { box, points }) {
   if (!box) return targetAt(targets, points[0], 0);
   return targets.find((target) => {
@@ -48,13 +49,20 @@ export function targetUnder(targets, { box, points }) {
 }
 
 /**
- * What may become of a `selection` while `targets` are followed: it replaces `target`, with a steered gimbal it `turns`; or it is
- * added. `isTapped`: it was not drawn as a box, but tapped; `most` targets are followed; `isSteering`: the gimbal follows.
+ * The choices for a `selection` while `targets` are followed.
+ *
+ * `isTapped`: the selection was tapped, not drawn as a box. `most`: largest number of targets. `isSteering`: the gimbal is
+ * steered. Returns
+ * - `target`: id of the target that the selection replaces;
+ * - `replaces`: whether the user must confirm that it replaces a target;
+ * - `turns`, `addTurns`: whether the gimbal turns if it replaces the target, or if it is added;
+ * - `mayReplace`, `mayAdd`: whether these choices are offered.
  */
 export function choicesOf(selection, targets, { isTapped, most, isSteering }) {
   const steered = targets.find((one) => one.steered), drawnOn = targetUnder(targets, selection);
   const isOther = drawnOn && !drawnOn.steered && drawnOn.id !== STEERED;
-  // Whoever draws a box on a target draws that one anew, and a lost one is helped: neither is asked about.
+  // Two kinds of selection replace a target without a question: a box that is drawn on a target, because it selects the same
+  // target anew; and any selection while the steered target is not TRACKING, because it is meant for that target.
   const replaces = !isOther && steered?.state === "TRACKING" && (isTapped || !drawnOn);
   return {
     target: isOther ? drawnOn.id : STEERED,
@@ -66,7 +74,7 @@ export function choicesOf(selection, targets, { isTapped, most, isSteering }) {
   };
 }
 
-/** Whether a box proposed for a tap is the target that is steered by, or a part of it. */
+/** Whether a box proposed for a tap at `point` is the steered target, or at least half of it lies on that target. */
 export function isFollowed(proposal, point, targets) {
   const steered = targets.find((one) => one.steered), known = steered && steered.state !== "LOST" && boxOf(steered);
   if (!known || !isInside(known, point)) return false;
@@ -74,9 +82,9 @@ export function isFollowed(proposal, point, targets) {
   return 2 * inside.width * inside.height >= proposal.width * proposal.height;
 }
 
-/** A button for each target, while they must be distinguished. */
+/** The list of targets on the page: a button for each target, while targets must be distinguished. */
 export class TargetList {
-  /** `pick(id)`: a target was pressed. */
+  /** `pick(id)` is called when the button of a target is pressed. */
   constructor(element, pick) {
     this.element = element;
     this.pick = pick;

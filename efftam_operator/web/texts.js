@@ -1,25 +1,25 @@
-// What is known of a target, as text. No DOM.
+// Texts about a target. Uses no DOM.
 
 import { speedOf } from "./targets.js";
 
-/** How sure the tracker is that it sees the target, 0..1; null where it is unknown. */
-export const confidenceOf = ({ presence }) => presence;
+/** How sure the tracker is of the target, 0 to 1: the confidence, or the presence where no confidence is known. */
+export const confidenceOf = ({ confidence, presence }) => confidence ?? presence;
 
 const BARS = 5;
 const LEAST = [[0.8, "sure"], [0.5, "fairly sure"], [0, "not sure"]];
 
-/** {bars, label} of a confidence: 1 to 5 bars. */
+/** A confidence of 0 to 1 as {bars, label}: 1 to 5 bars, and a text. */
 export function confidenceShown(confidence) {
   return { bars: Math.min(BARS, Math.max(1, Math.ceil(BARS * confidence))), label: LEAST.find(([least]) => confidence >= least)?.[1] ?? "not sure" };
 }
 
-/** A time span as text. */
+/** A time span, s, as text. */
 export function spanOf(seconds) {
   if (seconds < 10) return `${seconds.toFixed(1)} s`;
   return seconds < 100 ? `${Math.floor(seconds)} s` : `${Math.floor(seconds / 60)} min`;
 }
 
-/** One line on a target; `unseenS`: for how long it has not been seen, s, or null. */
+/** One line about a target. `unseenS`: for how long the target has not been seen, s; null: unknown. */
 export function lineOf(target, unseenS) {
   const speed = speedOf(target);
   if (target.state === "LOST") return unseenS === null ? "lost; searching" : `lost ${spanOf(unseenS)} ago; searching`;
@@ -31,13 +31,18 @@ export function lineOf(target, unseenS) {
   return parts.join(" · ");
 }
 
-/** The developer's numbers as [name, text]. */
+/**
+ * The numbers for developers as pairs [name, text]. `target`: the steered target or undefined; `track`: its track; `size`:
+ * size of the camera's image; `ageMs`: age of the picture, null: unknown; `behindS`: by how much the answer is older than the
+ * picture, s.
+ */
 export function numbersOf({ target, track, size, ageMs, behindS }) {
   const number = (value, digits = 2) => (value === null || value === undefined ? "–" : value.toFixed(digits));
   const rows = [];
   if (target && target.state !== "IDLE") {
     const speed = speedOf(target);
     rows.push(["target", `${target.id}, selection ${target.selection}`]);
+    rows.push(["confidence", number(target.confidence)]);
     rows.push(["presence", number(target.presence)], ["likeness", number(target.likeness)], ["quality", number(target.quality)]);
     rows.push(["speed", speed === null ? "–" : `${number(speed, 1)} px/s`]);
     if (target.box) rows.push(["box", `${target.box.map((value) => Math.round(value)).join(", ")} px`]);
@@ -46,7 +51,7 @@ export function numbersOf({ target, track, size, ageMs, behindS }) {
   }
   if (track) rows.push(["tracker's time", track.latency_ms === null ? "–" : `${Math.round(track.latency_ms)} ms from camera to answer`]);
   if (behindS) rows.push(["answer", `${number(behindS, 1)} s older than the picture`]);
-  rows.push(["picture's age", ageMs === null ? "unknown: the camera's clock is another" : `${Math.round(ageMs)} ms`]);
+  rows.push(["picture's age", ageMs === null ? "unknown: the camera has another clock" : `${Math.round(ageMs)} ms`]);
   if (size) rows.push(["camera", `${size.width} x ${size.height} px`]);
   return rows;
 }

@@ -1,30 +1,31 @@
-// The tracker's message on each image, by stamp. No DOM.
+// Keeps the server's track messages by the stamps of their images. Uses no DOM.
 
 const MAX_TRACKS = 240;
-// Answers that are further off belong to another run of the stamps.
+// Messages whose stamps differ by more than this belong to different runs of a bag.
 const SPAN_NS = 60_000_000_000n;
 
 const selectionOf = (track) => Math.max(...track.targets.map(({ selection }) => selection));
 
 export class Tracks {
-  #tracks = new Map(); // stamp (BigInt) -> track message, in order of arrival
+  // Stamp (BigInt) -> track message, in order of arrival.
+  #tracks = new Map();
 
-  /** Returns whether it is of the newest image that was answered. */
+  /** Keep a track message. Returns whether its image is the newest of all kept ones. */
   add(track) {
     const stamp = BigInt(track.stamp), last = [...this.#tracks.keys()].pop();
-    // A bag that starts again: earlier messages belong to other pictures.
+    // Stamps went far back: a bag starts again, and earlier messages belong to other pictures.
     if (last !== undefined && last - stamp > SPAN_NS) this.#tracks.clear();
-    // Selected on an older picture: messages on later ones are of the earlier target. A late answer of the same
-    // selection takes nothing back.
+    // A target was selected on an older picture: messages on later pictures belong to the selection before, and are removed.
+    // Messages of the same selection are kept.
     for (const [later, known] of this.#tracks) if (later > stamp && selectionOf(known) < selectionOf(track)) this.#tracks.delete(later);
     this.#tracks.set(stamp, track);
-    // A Map keeps the order of insertion: the first is the oldest.
+    // A Map keeps the order of insertion, so its first entry is the oldest.
     if (this.#tracks.size > MAX_TRACKS) this.#tracks.delete(this.#tracks.keys().next().value);
     return [...this.#tracks.keys()].every((other) => other <= stamp);
   }
 
-  /** The tracker's last message as of the image of a stamp (BigInt), with {behindS}, how much older the image is that it
-   * is true for; undefined when nothing is known. */
+  /** The newest track for the image of `stamp` (BigInt) or an earlier one, with `behindS`, by how much its image is older, s;
+   * undefined if there is none. */
   of(stamp) {
     const known = [...this.#tracks.keys()].reduce((best, known) => (known <= stamp && (best === null || known > best) ? known : best), null);
     if (known === null || stamp - known > SPAN_NS) return undefined;

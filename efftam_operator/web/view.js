@@ -1,4 +1,4 @@
-// One canvas: the picture, the targets on it by label, line and colour, what is being drawn, and the lens.
+// Paints the canvas: the picture, the targets with their labels, the drawing, the gimbal's scales and the lens.
 
 import { STATES, EDGE } from "./palette.js";
 import { areMany, boxOf, colourOf, followedOf, speedOf } from "./targets.js";
@@ -10,29 +10,33 @@ import { spanOf } from "./texts.js";
 const DASHES = { solid: [], corners: [], dashed: [10, 7], dotted: [2, 6], none: [] };
 const DRAWN = "#ffffff", GREY = "#bbbbbb";
 const ARROW_S = 0.5;
-const BORDER_PX = 10; // of a lost target's picture
+// Width of the border around the picture while the target is LOST.
+const BORDER_PX = 10;
 const LABEL_PX = 20;
-const MARK_PX = 14; // the mark of the picture's middle
-/** Show the delay when the answer lags the picture by more than this. */
+// Half the size of the cross in the middle of the picture.
+const MARK_PX = 14;
+/** If the tracker's answer is older than the picture by at least this, labels show by how much. */
 export const BEHIND_S = 0.2;
 
 export class View {
-  /** `viewport`: what part of the picture is shown. */
+  /** `viewport`: a `Viewport`, the place of the picture in the view. */
   constructor(canvas, viewport) {
     this.canvas = canvas;
     this.viewport = viewport;
     this.context = canvas.getContext("2d");
-    this.painted = null; // the frame that is on the canvas now
-    this.lens = null; // the middle of the lens, px of the view
+    // The frame that is on the canvas now; null: none.
+    this.painted = null;
+    // The centre of the lens, px of the view; null: no lens.
+    this.lens = null;
   }
 
-  /** The part of the view between bar and thumb zone. */
+  /** The part of the view between the page's bars at top and bottom. */
   #free() {
     const { top, bottom } = this.viewport.insets;
     return { x: 0, y: top, width: this.width, height: this.height - top - bottom };
   }
 
-  /** Match the canvas to its place on the page. */
+  /** Match the canvas to its size on the page, and the lines to the theme. */
   fit() {
     const { clientWidth: width, clientHeight: height } = this.canvas;
     this.ratio = window.devicePixelRatio || 1;
@@ -42,17 +46,21 @@ export class View {
     this.viewport.setView(width, height);
     this.width = width;
     this.height = height;
-    // Lines must be seen from an arm's length on any screen.
+    // Width of lines, CSS px: about the same on any screen, and larger in the theme for bright light.
     const inSun = document.body.classList.contains("sun");
     this.line = inSun ? 4 : 2.5;
     this.ground = inSun ? "#d8d8d8" : "#000";
   }
 
   /**
-   * `frame` the picture, `track` its targets (or undefined), `drawing` what a person draws, `lensAt` the image
-   * point under the lens or null, `isGrey` whether the targets may not be true any more, `staleS` the age of a picture that is not of now, s,
-   * null where it is; `gimbal`: the server's `angles` of the gimbal, {} where they are not known, null without one; `proposedS` the age of the image that the box drawn was proposed on, s,
-   * null where it was not; `likely`: the box where the lost target may be, null where none is offered; `panels` [{x, y, width, height}] where labels can't be read.
+   * Paint everything.
+   *
+   * `frame`: the picture; undefined or null: none. `track`: its targets, or undefined. `drawing`: the `Drawing`. `lensAt`: the
+   * image point under the lens, or null. `cursor`: the image point of the keyboard's cursor, or null. `isGrey`: whether the
+   * targets may be outdated. `staleS`: age of an outdated picture, s; null if the picture is up to date. `gimbal`: the server's
+   * `angles` of the gimbal, {} if they are unknown, null without a gimbal. `likely`: the box proposed for a lost target, or
+   * null. `proposedS`: age of the image for which the drawing's box was proposed, s; null if it was not proposed. `panels`:
+   * rectangles [{x, y, width, height}] of the view that labels must not cover.
    */
   paint({ frame, track, drawing, lensAt, cursor, isGrey, staleS = null, gimbal = null, likely = null, proposedS, panels = [] }) {
     this.isGrey = isGrey;
@@ -74,7 +82,7 @@ export class View {
       this.#box(likely, DRAWN, "dashed");
       this.#label("the lost target?", this.#inView(likely), DRAWN);
     }
-    if (staleS !== null) this.#sayAge(staleS);
+    if (staleS !== null) this.#showAge(staleS);
     this.#showLabels();
     this.#showPart();
     if (cursor) this.#cross(this.viewport.toView(cursor));
@@ -99,8 +107,8 @@ export class View {
     this.context.drawImage(frame.bitmap, origin.x, origin.y, frame.width * scale, frame.height * scale);
   }
 
-  /** `behindS`: how much older than the picture the image is that this is true for; `isOne`: it is the only target, whose
-   * colour is that of its state. */
+  /** Paint one target. `behindS`: by how much the image of its report is older than the picture, s. `isHeld`: the picture is
+   * frozen. `isOne`: it is the only target; then its colour shows its state. */
   #target(target, behindS, isHeld, isOne) {
     const { line, frame } = STATES[target.state];
     const colour = this.isGrey ? GREY : isOne ? STATES[target.state].colour : colourOf(target);
@@ -114,7 +122,7 @@ export class View {
 
   #labelOf(target, behindS, isHeld, isOne) {
     const parts = [];
-    // The others' TRACKING is in the list: a label hides what is beside it.
+    // The label of a target that is not steered omits TRACKING, to cover less of the picture. The list shows it.
     if (this.isGrey) parts.push("last");
     else if (isOne || target.steered || target.state !== "TRACKING") parts.push(isHeld ? `then ${target.state}` : target.state);
     if (!target.measured && target.age_s !== null) parts.push(`unseen ${spanOf(target.age_s)}`);
@@ -123,7 +131,7 @@ export class View {
     return parts.join(" ");
   }
 
-  /** The part of a box in the picture, null where there is none: where a lost target was may have left it. */
+  /** The part of a box inside the picture; null if there is none, as when a lost target has left the picture. */
   #inPicture(box) {
     const { width, height } = this.viewport.image, part = box && clipBox(box, width, height);
     return part && part.width && part.height ? part : null;
@@ -138,7 +146,7 @@ export class View {
 
   #box(box, colour, line, weight = 1) {
     const { x, y, width, height } = this.#inView(box);
-    // Around a small target a wide line would hide it.
+    // A wide line would hide a small target.
     const thin = Math.min(width, height) < 24 ? 0.6 * weight : weight;
     this.#stroke(colour, line, (context) => {
       if (line !== "corners") return context.rect(x, y, width, height);
@@ -177,7 +185,7 @@ export class View {
     });
   }
 
-  /** Every line twice: wide and dark below, so that it is seen on bright footage as well. */
+  /** Stroke a path twice, first wide and dark, then in `colour`, so that it is visible on a bright picture too. */
   #stroke(colour, line, path, thin = 1) {
     const { context } = this;
     context.setLineDash(DASHES[line].map((length) => length * thin));
@@ -192,14 +200,14 @@ export class View {
     context.setLineDash([]);
   }
 
-  /** `box` in px of the view. */
+  /** Add a label for `box`, px of the view. `isFirst`: it chooses its place before the others. */
   #label(text, box, colour, isFirst = true) {
     const label = { text, box, colour, height: LABEL_PX + 3 };
     if (isFirst) this.labels.unshift(label);
     else this.labels.push(label);
   }
 
-  /** Labels come last: no box hides one, and none hides another. */
+  /** Paint all labels. Must be called after the boxes, so that no box covers a label. */
   #showLabels() {
     const { context } = this;
     context.font = "600 14px system-ui, sans-serif";
@@ -217,15 +225,15 @@ export class View {
     });
   }
 
-  /** A picture that is not of now is dark. */
+  /** Darken the picture, because it is outdated. */
   #dim() {
     const { context } = this, { origin, scale, image } = this.viewport;
     context.fillStyle = "rgba(0, 0, 0, 0.55)";
     context.fillRect(origin.x, origin.y, image.width * scale, image.height * scale);
   }
 
-  /** Its age is shown. */
-  #sayAge(ageS) {
+  /** Paint the age of an outdated picture, s. */
+  #showAge(ageS) {
     const { context } = this, { origin, scale, image, insets } = this.viewport;
     const text = `picture of ${spanOf(ageS)} ago`;
     context.font = "700 22px system-ui, sans-serif";
@@ -240,7 +248,7 @@ export class View {
     context.textAlign = "left";
   }
 
-  /** The middle of the picture, to which the gimbal brings the target. */
+  /** Paint a cross in the middle of the picture, to which the gimbal brings the target. */
   #middle() {
     const { image } = this.viewport, { x, y } = this.toView({ x: image.width / 2, y: image.height / 2 });
     const { context } = this;
@@ -257,7 +265,7 @@ export class View {
     }
   }
 
-  /** Which part of a picture that is wider or higher than the view is seen. */
+  /** Paint a bar that shows which part of the picture is in view, for each side on which it is longer than the view. */
   #showPart() {
     const { context } = this, { origin, scale, image, insets } = this.viewport;
     const bar = (x, y, width, height, colour) => {

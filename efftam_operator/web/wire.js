@@ -1,14 +1,17 @@
-// The bytes and JSON between page and server. Stamps are BigInt or text, never Number: those are too coarse. No DOM.
+// Encodes and decodes the messages between page and server. Uses no DOM.
+//
+// Stamps are BigInt or text, because a Number can't represent nanoseconds exactly.
 
 export const VERSION = 1;
 const HEADER_BYTES = 30;
-const MAGIC = 0x4d544645; // "EFTM", little-endian
+// The bytes "EFTM" as a little-endian number.
+const MAGIC = 0x4d544645;
 const CODEC_JPEG = 1;
-/** Sequence number of a picture that was asked for. */
+/** Sequence number of a full-size picture that the page has requested. */
 export const WHOLE_SEQ = 0;
 
-/** A binary message as {stamp, sentNs, seq, width, height, payload} with the size of the camera's image, 0 where it is that
- * of the payload. Throws an Error with what is wrong with it. */
+/** Decode a binary message into {stamp, sentNs, seq, width, height, payload}. Width and height are those of the camera's
+ * image, 0 if they are the same as the payload's. Throws an Error that states what is wrong with the message. */
 export function decodeFrame(buffer) {
   if (buffer.byteLength <= HEADER_BYTES) throw new Error(`a frame of ${buffer.byteLength} bytes is too short`);
   const data = new DataView(buffer);
@@ -25,7 +28,8 @@ export function decodeFrame(buffer) {
   };
 }
 
-/** What to send for a selection {box} or {points, labels} drawn on the image of `stamp` (BigInt). */
+/** The message for a selection {box} or {points, labels} on the image of `stamp` (BigInt). `target`: id, or `STEERED` or
+ * `NEXT_FREE`. */
 export function selectMessage(id, stamp, selection, target = 0) {
   const common = { op: "select", id, stamp: stamp.toString(), target };
   if (selection.box) {
@@ -38,12 +42,13 @@ export function selectMessage(id, stamp, selection, target = 0) {
 const toMs = (ns) => Number(ns / 1000n) / 1000;
 
 /**
- * The server's clock, from the times of a ping: offset = server's time minus the middle of sending and receiving.
- * The answer with the shortest way of the last ten is believed. Page times in ms of any steady clock.
+ * Estimates the server's clock from pings: its offset is the server's time minus the middle of sending and receiving. Of the
+ * last ten pings, the one with the shortest way is used. Page times are in ms, of any monotonic clock.
  */
 export class ServerClock {
   #samples = [];
 
+  /** Add a ping: page times of sending it and of receiving its answer, and the server's time in the answer, ns. */
   add(sentMs, serverNs, receivedMs) {
     const wayMs = receivedMs - sentMs;
     if (!(wayMs >= 0)) return;
@@ -55,12 +60,13 @@ export class ServerClock {
     return this.#samples.reduce((a, b) => (b.wayMs < a.wayMs ? b : a), { wayMs: Infinity, offsetMs: NaN });
   }
 
-  /** The server's time in ms at a page time; NaN while unknown. */
+  /** The server's time at a page time, ms; NaN before the first ping was answered. */
   at(pageMs) {
     return pageMs + this.#best.offsetMs;
   }
 
-  /** How old an image of `stamp` is, ms; null when unknown: no answer yet, or stamps of another clock. */
+  /** The age at a page time of the image of `stamp`, ms; null if it is unknown: no ping was answered yet, or the camera's
+   * clock is not the server's. */
   ageMs(stamp, pageMs) {
     const age = this.at(pageMs) - toMs(stamp);
     return age > -200 && age < 3_600_000 ? Math.max(0, age) : null;

@@ -86,6 +86,12 @@ class TrackerConfig(CheckedSettings):
     identity: bool = setting(
         True, "ask the identity network whether what is seen is the selected individual (policy default)"
     )
+    least_confidence: float = setting(
+        0.0,
+        "least confidence of a box that is claimed as measured: with less the target counts as missed (policy"
+        " default, with the identity network)",
+        within=SHARE,
+    )
     presence_threshold: float = setting(
         0.5, "probability of presence above which the target counts as seen", within=SHARE
     )

@@ -124,6 +124,8 @@ class Gallery:
         self._unsettled = 0  # looks that may yet be kept though they are unlike the prompt
         self.likeness_now = math.nan
         """Of the last look; NaN before any."""
+        self.deficit_now = math.nan
+        """`deficit` of the last look; NaN before the selection is described."""
 
     def add_prompt(self, vector: Vector, stamp_ns: int) -> None:
         """Add the crop that was selected, or that a refinement showed. Until a look is like it the first ones
@@ -131,7 +133,7 @@ class Gallery:
         if not np.isnan(vector[0]):
             self._kept.insert(0, vector)
             del self._kept[MOST:]
-            self._asked_ns, self._unsettled = stamp_ns, MOST // 2
+            self._asked_ns, self._unsettled, self.deficit_now = stamp_ns, MOST // 2, 0.0
             self.miss()
 
     def likeness(self, vector: Vector) -> float:
@@ -145,6 +147,12 @@ class Gallery:
         """The usual likeness of the target; NaN before any."""
         return median(self._usual) if self._usual else math.nan
 
+    def deficit(self, likeness: float) -> float:
+        """Return by how much a likeness is below the usual one, at least 0; NaN for NaN. `SURE` takes the
+        place of the usual one where that is not known."""
+        deficit = (SURE if math.isnan(self.usual) else self.usual) - likeness
+        return 0.0 if deficit < 0.0 else deficit
+
     def is_due(self, stamp_ns: int) -> bool:
         """Return whether the target is to be looked at in the image of this stamp."""
         last = self._asked_ns
@@ -155,7 +163,7 @@ class Gallery:
         self._asked_ns = stamp_ns
         value = self.likeness(vector)
         if not math.isnan(value):
-            self.likeness_now = value
+            self.likeness_now, self.deficit_now = value, self.deficit(value)
             self._judge(value, vector, stamp_ns, learns)
         # Of a video of few images a second, two looks would do.
         lasts = self._doubts > MOST // 2 and stamp_ns - self._doubted_ns >= DOUBT_NS

@@ -162,6 +162,13 @@ class ReasonCode(IntEnum):
         "Select the target there if it is the one.",
     )
 
+    NOT_CONFIDENT = (
+        132,
+        "detection rejected: confidence {confidence:.2f}, at least {least:g} is required (least_confidence)",
+        "The detection may be the target, but the probability is below the limit that you have set.",
+        "Wait, or lower `least_confidence`.",
+    )
+
     IMAGE_REFUSED = (
         200,
         "{fault}",

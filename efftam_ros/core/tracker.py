@@ -424,6 +424,7 @@ class TargetTracker:
         motion = None if predicted.camera is None else predicted.camera.motion
         return replace(
             track,
+            confidence=math.nan if choice.box is None else choice.confidence,
             windows=windows,
             hypotheses=hypotheses,
             camera=motion,

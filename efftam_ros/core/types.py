@@ -379,6 +379,8 @@ class Track:
         hypotheses: Possible positions of a missed target.
         camera: The camera's motion; None if it was not requested.
         likeness: Cosine of the last looks with the target's kept crops, -1..1; NaN where it is not known.
+        confidence: Probability that the measured box is on the target, 0..1; NaN where nothing is measured,
+            or the likeness is not known.
     """
 
     stamp_ns: int
@@ -398,3 +400,4 @@ class Track:
     hypotheses: tuple[ScoredBox, ...] = ()
     camera: CameraMotion | None = None
     likeness: float = float("nan")
+    confidence: float = float("nan")

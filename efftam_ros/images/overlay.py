@@ -149,6 +149,8 @@ def _draw_arrow(
 def _draw_caption(bgr: NDArray[np.uint8], track: Track, colour: tuple[int, int, int], first: str) -> None:
     lines = [first + track.state.name]
     if track.state is not TrackState.IDLE:
+        if math.isfinite(track.confidence):
+            lines[0] += f"  confidence {track.confidence:.2f}"
         lines[0] += f"  presence {track.presence:.2f}"
         if math.isfinite(track.likeness):
             lines[0] += f"  like {track.likeness:.2f}"

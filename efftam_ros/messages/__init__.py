@@ -1,1 +1,1 @@
-"""ROS messages and bags, without rclpy."""
+"""Reads and makes ROS messages and bags, without rclpy."""

@@ -1,4 +1,4 @@
-"""Reads and writes ROS bags without ROS, including the message types of this package."""
+"""Reads and writes ROS bags by the rosbags library, without ROS."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ def message_folder() -> Path:
 
 
 def open_typestore() -> Typestore:
-    """Return a type store of ROS 2's common message types, those of this package, and of compressed video."""
+    """Return the message types that rosbags needs to read and write bags.
+
+    These are ROS 2's common types, the types of this package, and those of compressed video.
+    """
     from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
     store = get_typestore(Stores.ROS2_JAZZY)
@@ -55,9 +58,11 @@ def open_typestore() -> Typestore:
 
 @contextmanager
 def reading(path: Path, report: Callable[[str], object] = str) -> Iterator[Reader]:
-    """Open a bag: a folder with metadata.yaml, an .mcap or a .db3 file. Raises InputError if it is not one.
+    """Open a bag: a folder with metadata.yaml, an .mcap file or a .db3 file.
 
-    Channels of other formats than ROS 2's are left out; ``report`` takes a line that names them."""
+    Channels in other formats than that of ROS 2 (CDR) are left out. ``report`` is then called with a line
+    that names them. Raises InputError if the path is no bag or the bag is damaged.
+    """
     from rosbags.rosbag2 import Reader, ReaderError
 
     _admit_other_channels()
@@ -86,7 +91,7 @@ def reading(path: Path, report: Callable[[str], object] = str) -> Iterator[Reade
         remedy = "convert it to ROS 2 by rosbags-convert" if is_other else _repair(path)
         raise InputError(f"{path} is not a readable bag: {shown(error)}; {remedy}") from None
     except Exception as error:
-        # The library does not handle every kind of damage; the exception types vary.
+        # Damage that rosbags does not check for causes exceptions of many types.
         raise InputError(f"{path} is broken: {_tripped(error)}; {_repair(path)}") from None
     others: dict[str, str] = {}
     for channels in (one.connections for one in getattr(reader.storage, "storages", [reader.storage])):
@@ -95,7 +100,7 @@ def reading(path: Path, report: Callable[[str], object] = str) -> Iterator[Reade
     if others:
         reader.connections[:] = [c for c in reader.connections if _format(c) == "cdr"]
         named = ", ".join(f"{topic} ({form})" for topic, form in sorted(others.items()))
-        report(f"{path}: not read, as they are not of ROS 2: {named}")
+        report(f"{path}: topics in other formats than that of ROS 2 are left out: {named}")
     try:
         yield reader
     finally:
@@ -108,8 +113,11 @@ def _format(channel: Any) -> str:
 
 
 def _admit_other_channels() -> None:
-    """Have the library open MCAP files that hold other channels beside those of ROS 2, or that do not declare
-    what they hold: it takes an unknown schema for damage."""
+    """Make the rosbags library open MCAP files that have channels of other formats, or declare no profile.
+
+    Without this change the library reports a schema that it can't read, or a missing profile, as damage.
+    Further calls of this function change nothing.
+    """
     from rosbags.rosbag2 import storage_mcap
 
     library: Any = storage_mcap
@@ -125,22 +133,23 @@ def _admit_other_channels() -> None:
 
     def text(record: Any) -> str:
         found = str(library.read_bytes(record).decode(errors="replace"))
-        # An empty text at a record's begin is the file's profile.
+        # An empty text at the begin of a record (only its length, 4 bytes, was read) is the profile of a file
+        # that declares none. The library accepts only the profile "ros2".
         return "ros2" if not found and record.tell() == 4 else found
 
     library.get_msgdef, library.read_string = definition, text
 
 
 def messages(reader: Reader, connections: Collection[Connection]) -> Iterator[tuple[Connection, int, bytes]]:
-    """Yield connection, recording time in ns and CDR bytes of every message of the connections' topics.
+    """Yield connection, recording time in ns and CDR bytes of every message on these connections' topics.
 
-    A topic may have several channels, and the files other QoS than metadata.yaml: what counts is topic and
-    type. Raises InputError where the bag is damaged.
+    Connections are compared by topic and type only, because a topic may have several channels, and the
+    files may list another QoS than metadata.yaml. Raises InputError where the bag is damaged.
     """
     wanted = {(connection.topic, connection.msgtype) for connection in connections}
     storages = getattr(reader.storage, "storages", [reader.storage])
     stored = [c for storage in storages for c in storage.connections if (c.topic, c.msgtype) in wanted]
-    # The library takes an empty list of connections for all of them.
+    # With an empty list `Reader.messages` would yield the messages of all connections.
     source = reader.messages(stored) if stored else iter(())
     while True:
         try:
@@ -154,8 +163,10 @@ def messages(reader: Reader, connections: Collection[Connection]) -> Iterator[tu
 
 
 def deserialized(store: Typestore, raw: bytes, connection: Connection) -> Any:
-    """Return the message in these CDR bytes. Raises InputError when they do not match the connection's
-    type."""
+    """Return the message that these CDR bytes encode, as an object of the rosbags library.
+
+    Raises InputError if they can't be decoded as a message of the connection's type.
+    """
     try:
         return store.deserialize_cdr(raw, connection.msgtype)
     except Exception as error:
@@ -166,9 +177,9 @@ def deserialized(store: Typestore, raw: bytes, connection: Connection) -> Any:
 
 
 def messages_of_type(reader: Reader, store: Typestore, msgtype: str) -> Iterator[tuple[int, Any]]:
-    """Yield recording time in ns and message, for every message of one of this package's types.
+    """Yield recording time in ns and message, for every message of a type that this package defines.
 
-    Raises InputError as `check_same_definition`, `messages` and `deserialized` do.
+    Raises InputError where the bag is damaged, or was recorded with another definition of the type.
     """
     connections = [c for c in reader.connections if c.msgtype == msgtype]
     for connection in connections:
@@ -178,7 +189,7 @@ def messages_of_type(reader: Reader, store: Typestore, msgtype: str) -> Iterator
 
 
 def _repair(path: Path) -> str:
-    """Return what may bring a damaged bag back: a recording that was cut off, or metadata that do not fit."""
+    """Return the advice for a damaged bag: the commands that may repair it."""
     reindex = f"ros2 bag reindex {path}"
     mcap = path if path.suffix == ".mcap" else next(iter(sorted(path.glob("*.mcap"))), None)
     if mcap is None:
@@ -193,24 +204,26 @@ def _tripped(error: Exception) -> str:
 
 @contextmanager
 def writing(path: Path, storage: str) -> Iterator[Writer]:
-    """Create a bag folder with this storage.
+    """Create a bag, which the block writes.
 
-    The bag appears under ``path`` only if the block ends without an exception; otherwise nothing is left.
-    Raises InputError when ``path`` exists already or can't be written.
+    ``path``: folder of the bag. ``storage``: "mcap" or "sqlite3". The folder appears only if the block ends
+    without an exception. Otherwise nothing remains. Raises InputError if ``path`` exists already or can't be
+    written.
     """
     from rosbags.rosbag2 import StoragePlugin, Writer
 
     if path.exists():
         raise InputError(f"{path} exists already; give the new bag another name or remove the old one")
     plugin = {"mcap": StoragePlugin.MCAP, "sqlite3": StoragePlugin.SQLITE3}[storage]
-    # A bag's files carry its name, so it is written under that name in a temporary sibling folder.
+    # The names of the files in a bag begin with the bag's name. So the bag is written under its final name,
+    # in a temporary folder beside its final place.
     place = path.absolute()
     try:
         folder = Path(tempfile.mkdtemp(prefix=f".{place.name}.", suffix=".part", dir=place.parent))
     except OSError as error:
         raise InputError(f"{path} can't be written ({error.strerror}); write it elsewhere") from None
     try:
-        # The folder gets its name only when the bag is whole.
+        # The bag is moved to its final place only after it was written completely.
         with Writer(folder / place.name, version=9, storage_plugin=plugin) as writer:
             yield writer
         (folder / place.name).rename(place)
@@ -221,10 +234,10 @@ def writing(path: Path, storage: str) -> Iterator[Writer]:
 
 
 def choose_topic(reader: Reader, topic: str | None, preferred: str = "/image") -> Connection:
-    """Return the connection of the image topic: the named one, else ``preferred`` if present, else the only
-    one.
+    """Return the connection of the image topic to read.
 
-    Raises InputError listing the bag's topics with their types.
+    This is ``topic`` if it is given. Otherwise it is ``preferred`` if the bag has it, or else the bag's only
+    image topic. Raises InputError, with a list of the bag's topics and their types, if there is none.
     """
     images = [c for c in reader.connections if c.msgtype in IMAGE_TYPES]
     wanted = [c for c in images if c.topic == (topic or preferred)]
@@ -244,20 +257,26 @@ def choose_topic(reader: Reader, topic: str | None, preferred: str = "/image") -
 
 
 def count_of(reader: Reader, connection: Connection) -> int:
-    """Number of messages of a connection's topic and type."""
+    """Return how many messages the bag has on the topic of this connection, with the connection's type."""
     like = [c for c in reader.connections if (c.topic, c.msgtype) == (connection.topic, connection.msgtype)]
     return sum(c.msgcount for c in like)
 
 
 def camera_info_topic(reader: Reader, image_topic: str) -> Connection | None:
-    """Return the connection of the camera_info beside an image topic (`camera_info_beside`), or None."""
+    """Return the connection of an image topic's calibration; None if the bag has none.
+
+    The calibration is the sensor_msgs/CameraInfo on the topic that `camera_info_beside` returns.
+    """
     topic = camera_info_beside(image_topic)
     found = (c for c in reader.connections if (c.topic, c.msgtype) == (topic, CAMERA_INFO_TYPE))
     return next(found, None)
 
 
 def check_same_definition(connection: Connection, store: Typestore) -> None:
-    """Raise InputError when a message of this package was recorded with another definition."""
+    """Raise InputError if the topic was recorded with another definition of its message type.
+
+    The two definitions, the bag's and the installed one, are compared by their RIHS01 hashes.
+    """
     known = store.hash_rihs01(connection.msgtype)
     if connection.digest and connection.digest != known:
         raise InputError(

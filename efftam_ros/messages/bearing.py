@@ -1,8 +1,9 @@
 """Converts pixels to angles by a CameraInfo: the direction of a target from the camera, and its rate.
 
-Camera optical frame (REP 103): x right, y down, z forward. A pixel (u, v) lies on the ray (x, y, 1) with ``u
-= fx x' + s y' + cx``, ``v = fy y' + cy`` where (x', y') is (x, y) after lens distortion. Azimuth ``atan(x)``
-is positive to the right, elevation ``atan(y / sqrt(1 + x^2))`` positive down.
+Directions are in the camera's optical frame (REP 103): x right, y down, z forward. The pixel (u, v) shows
+what lies in the direction (x, y, 1). With (x', y'), which is (x, y) after the distortion by the lens, the
+pixel is ``u = fx x' + s y' + cx``, ``v = fy y' + cy``. The azimuth ``atan(x)`` is positive to the right, the
+elevation ``atan(y / sqrt(1 + x^2))`` is positive down.
 
 Distortion models and their coefficients are those of sensor_msgs/CameraInfo, with OpenCV's formulas:
 ``plumb_bob`` and ``rational_polynomial`` (Brown-Conrady, Claus and Fitzgibbon), ``equidistant`` (Kannala and
@@ -27,25 +28,29 @@ Pair = tuple[float, float]
 Matrix = tuple[float, float, float, float]  # 2x2, row-major
 Distortion = Callable[[float, float], tuple[Pair, Matrix]]
 
-# Step of the central difference of the rates, px: far above rounding errors, far below the scale of the lens.
+# Step of the central differences that give the derivative of the rates, px. It is large enough to make
+# rounding errors negligible, and small enough to make the curvature of the lens negligible.
 SLOPE_STEP_PX = 0.5
 MAX_ITERATIONS = 30
 CONVERGED = 1e-12
-# Focal lengths and other numbers of a calibration, px: far beyond any lens, and products of them stay finite.
+# Smallest focal length, and largest absolute value of any number in a camera matrix, px. Real lenses are far
+# inside these limits, and products of numbers inside them stay finite.
 MIN_FOCAL_PX, MAX_PX = 1e-3, 1e9
 
 
 @dataclass(frozen=True)
 class Bearing:
-    """Direction of a target in the optical frame, and its rate including the camera's own motion.
+    """Direction of a target in the camera's optical frame, and the rates of its angles.
+
+    The rates include the motion of the camera itself.
 
     Attributes:
-        azimuth: rad, positive to the right.
-        elevation: rad, positive down.
-        azimuth_rate: rad/s.
-        elevation_rate: rad/s.
-        covariance: Of azimuth and elevation, float64 [2, 2], rad^2.
-        rate_covariance: Of the two rates, float64 [2, 2], rad^2/s^2.
+        azimuth: Angle to the right of the optical axis, rad.
+        elevation: Angle below the optical axis, rad.
+        azimuth_rate: Rate of the azimuth, rad/s.
+        elevation_rate: Rate of the elevation, rad/s.
+        covariance: Covariance of (azimuth, elevation), float64 [2, 2], rad^2.
+        rate_covariance: Covariance of the two rates, float64 [2, 2], rad^2/s^2.
     """
 
     azimuth: float
@@ -58,11 +63,18 @@ class Bearing:
 
 @dataclass(frozen=True)
 class Intrinsics:
-    """A calibrated camera, for pixels of the delivered image (region of interest and binning applied).
+    """The calibration of a camera, for pixels of the image that it delivers.
 
-    ``fx``, ``fy``, ``skew``, ``cx``, ``cy`` are in px, with pixel *centres* at whole numbers as usual in
-    calibrations. ``distort`` maps (x, y) to the distorted (x', y') and the 2x2 Jacobian; None for a rectified
-    image.
+    The delivered image is what remains of the sensor's full resolution after region of interest and binning.
+
+    Attributes:
+        fx: Focal length in x, px.
+        fy: Focal length in y, px.
+        cx: Column of the principal point, px. Pixel *centres* are at whole numbers, as usual in calibrations.
+        cy: Row of the principal point, px.
+        skew: Skew of the two axes, px.
+        distort: Maps (x, y) to the distorted (x', y') and the 2x2 Jacobian of this map. None for an image
+            without distortion.
     """
 
     fx: float
@@ -82,19 +94,21 @@ class Intrinsics:
         offset: tuple[int, int] = (0, 0),
         binning: tuple[int, int] = (1, 1),
     ) -> Intrinsics | None:
-        """Build from the fields of sensor_msgs/CameraInfo; None for an uncalibrated camera (k[0] is 0).
+        """Build from the fields of sensor_msgs/CameraInfo; None for an uncalibrated camera.
+
+        A camera is uncalibrated if the first number of ``p``, or of ``k`` without ``p``, is 0.
 
         Args:
-            k: 3x3 matrix, row-major, px of the full resolution.
+            k: Camera matrix 3x3, row-major, px of the full resolution.
             d: Distortion coefficients.
-            model: Distortion model.
-            p: 3x4 projection matrix, row-major, px of the full resolution; given when the images are
-                rectified, in which case ``d`` and ``model`` are not used.
-            offset: Offset of the region of interest, px of the full resolution.
+            model: Name of the distortion model.
+            p: Projection matrix 3x4, row-major, px of the full resolution. It is given for rectified images,
+                and then used instead of ``k``, ``d`` and ``model``. None: the images are not rectified.
+            offset: Left and top edge of the region of interest, px of the full resolution.
             binning: Binning in x and y; 0 means 1.
 
         Raises:
-            InputError: Invalid calibration or unknown distortion model.
+            InputError: The calibration is invalid or the distortion model is unknown.
         """
         matrix = list(k) if p is None else [*p[0:3], *p[4:7], *p[8:11]]
         if matrix[0] == 0.0:
@@ -106,8 +120,8 @@ class Intrinsics:
                 f" {skew:g} px; calibrate the camera again"
             )
         bin_x, bin_y = (max(1, n) for n in binning)
-        # A binned pixel covers ``bin`` full-resolution pixels, which moves its centre by (bin - 1) / 2 of
-        # them.
+        # A binned pixel covers ``bin`` pixels of the full resolution in each axis. Its centre is therefore
+        # (bin - 1) / 2 of these pixels beyond the centre of the first.
         return cls(
             fx=fx / bin_x,
             fy=fy / bin_y,
@@ -118,18 +132,17 @@ class Intrinsics:
         )
 
     def ray(self, u: float, v: float) -> Pair:
-        """Return the point (x, y) at z = 1 seen at image point (u, v) in edge coordinates (pixel centres at i
-        + 0.5).
+        """Return (x, y) of the direction (x, y, 1) that the image shows at the point (u, v), px.
 
-        Raises InputError where the distortion model has no inverse (far outside the calibrated field of
-        view).
+        Here the centre of the pixel in column i is at u = i + 0.5. Raises InputError where the distortion
+        model has no inverse, which is far outside the calibrated field of view.
         """
         y = (v - 0.5 - self.cy) / self.fy
         x = (u - 0.5 - self.cx - self.skew * y) / self.fx
         return (x, y) if self.distort is None else _undistort(self.distort, x, y)
 
     def ray_slope(self, u: float, v: float) -> Matrix:
-        """Derivative of `ray` with respect to (u, v), 1/px."""
+        """Return the 2x2 Jacobian of `ray` with respect to (u, v), row-major, 1/px."""
         lens = (1 / self.fx, -self.skew / (self.fx * self.fy), 0.0, 1 / self.fy)
         if self.distort is None:
             return lens
@@ -137,12 +150,16 @@ class Intrinsics:
         return _product(_inverse(slope), lens)
 
     def bearing(self, centre: Pair, velocity: Pair, covariance: NDArray[np.float64] | None = None) -> Bearing:
-        """Direction and rates of a target at ``centre`` (edge px) that moves with ``velocity`` (px/s).
+        """Return direction and rates of a target in the image.
 
-        ``covariance``: float64 [4, 4] of (cx, cy, vx, vy) as in `Motion`, propagated through the Jacobians of
-        the angles and of the rates (J S J^T); zero if left out.
+        Args:
+            centre: Centre of the target, px; the centre of the first pixel is (0.5, 0.5).
+            velocity: Velocity of the centre, px/s.
+            covariance: Covariance of (cx, cy, vx, vy), float64 [4, 4], as in `Motion`. It is propagated by
+                the Jacobians of the angles and of the rates (J S J^T). None: all covariances are zero.
 
-        Raises InputError as `ray` does, and where the distortion model divides by zero.
+        Raises:
+            InputError: The distortion model has no inverse at this point, or divides by zero.
         """
         try:
             return self._bearing(centre, velocity, covariance)
@@ -161,7 +178,8 @@ class Intrinsics:
         if covariance is not None:
             turn = np.reshape(rates, (2, 2))
             position[:] = turn @ covariance[:2, :2] @ turn.T
-            # The rates depend on the place too: by central differences, as lenses have no simple derivative.
+            # The rates depend on the position in the image too. This derivative is computed by central
+            # differences, because the distortion models have no simple second derivative.
             jacobian = np.empty((2, 4))
             for axis, (du, dv) in enumerate(((SLOPE_STEP_PX, 0.0), (0.0, SLOPE_STEP_PX))):
                 after = _apply(self._rate_matrix(u + du, v + dv), velocity)
@@ -174,13 +192,16 @@ class Intrinsics:
             elevation=math.atan2(y, math.hypot(1.0, x)),
             azimuth_rate=azimuth_rate,
             elevation_rate=elevation_rate,
-            # Symmetric to the last bit, as a covariance must be.
+            # Rounding errors can make the products asymmetric, but a covariance must be symmetric.
             covariance=(position + position.T) / 2,
             rate_covariance=(spread + spread.T) / 2,
         )
 
     def _rate_matrix(self, u: float, v: float) -> Matrix:
-        """Jacobian of (azimuth, elevation) by image point (u, v), rad/px; maps (u', v') to rates."""
+        """Return the 2x2 Jacobian of (azimuth, elevation) with respect to (u, v), row-major, rad/px.
+
+        Multiplied by a velocity in px/s it gives the rates in rad/s.
+        """
         x, y = self.ray(u, v)
         near = 1 + x * x
         s, full = math.sqrt(near), near + y * y
@@ -188,9 +209,10 @@ class Intrinsics:
 
 
 def make_distortion(model: str, d: Sequence[float]) -> Distortion | None:
-    """Return the lens's map (x, y) -> ((x', y'), Jacobian) for a CameraInfo model; None without distortion.
+    """Return the map by which a lens distorts: (x, y) -> ((x', y'), Jacobian); None without distortion.
 
-    Raises InputError for an unknown model, a wrong number of coefficients, or values that are not finite.
+    ``model`` and ``d`` are the fields ``distortion_model`` and ``d`` of a CameraInfo. Raises InputError for
+    an unknown model, a wrong number of coefficients, or values that are not finite.
     """
     coefficients = [float(c) for c in d]
     if not all(map(math.isfinite, coefficients)):
@@ -199,7 +221,8 @@ def make_distortion(model: str, d: Sequence[float]) -> Distortion | None:
         )
     is_fisheye = model in ("equidistant", "fisheye")
     if not any(coefficients):
-        # An ideal fisheye lens (r = theta) is no pinhole camera.
+        # Even without coefficients a fisheye lens distorts: it maps the angle theta to the radius r = theta,
+        # where a pinhole camera gives r = tan(theta).
         return _equidistant([0.0] * 4) if is_fisheye else None
     sizes = {"plumb_bob": (4, 5), "rational_polynomial": (8,), "equidistant": (4,), "fisheye": (4,)}
     if model not in sizes:
@@ -207,8 +230,8 @@ def make_distortion(model: str, d: Sequence[float]) -> Distortion | None:
             f"distortion model {shown(model)} is not known; use plumb_bob, rational_polynomial, equidistant,"
             " or rectified images with the parameter rectified"
         )
-    # Drivers pad with zeros to the length of OpenCV's longer models; non-zero extra coefficients can't be
-    # ignored.
+    # Drivers append zeros up to the number of coefficients of OpenCV's longer models. Further coefficients
+    # that are not zero belong to another model.
     extra = coefficients[sizes[model][-1] :]
     if len(coefficients) < sizes[model][0] or any(extra):
         raise InputError(
@@ -229,7 +252,7 @@ def _rational(d: list[float]) -> Distortion:
         radial = top / bottom
         top_slope = k1 + r2 * (2 * k2 + 3 * k3 * r2)
         bottom_slope = k4 + r2 * (2 * k5 + 3 * k6 * r2)
-        slope = 2 * (top_slope - radial * bottom_slope) / bottom  # d radial / d r2, times 2
+        slope = 2 * (top_slope - radial * bottom_slope) / bottom  # twice the derivative of radial by r2
         point = (
             x * radial + 2 * p1 * x * y + p2 * (r2 + 2 * x * x),
             y * radial + p1 * (r2 + 2 * y * y) + 2 * p2 * x * y,
@@ -265,12 +288,15 @@ def _equidistant(d: list[float]) -> Distortion:
 
 
 def _undistort(distort: Distortion, x0: float, y0: float) -> Pair:
-    """Solve distort(x, y) = (x0, y0) by Newton's method, starting from the distorted point."""
+    """Return the (x, y) that ``distort`` maps to (x0, y0), found by Newton's method from (x0, y0).
+
+    Raises InputError where the method finds none.
+    """
     x, y = x0, y0
     for _ in range(MAX_ITERATIONS):
         (px, py), slope = distort(x, y)
         if slope[0] * slope[3] - slope[1] * slope[2] <= 0.0:
-            break  # beyond the fold of the polynomial, where the map is not injective
+            break  # far from the axis the polynomial decreases again: the map has no unique inverse there
         dx, dy = _apply(_inverse(slope), (x0 - px, y0 - py))
         x, y = x + dx, y + dy
         if abs(dx) + abs(dy) < CONVERGED:
@@ -299,16 +325,19 @@ def _inverse(m: Matrix) -> Matrix:
 
 
 TRANSPORT_SUFFIXES = ("/compressed", "/ffmpeg", "/foxglove")
-"""Of topics, as image_transport names them."""
+"""Endings that image_transport appends to the name of an image topic."""
 OFF_CENTRE = 0.3
-"""Least share of the sensor's width and height at which the principal point of a binned camera lies."""
+"""Smallest distance of a principal point from the left and top edge, as a share of width and height.
+
+The calibration of a camera with binning is rejected if its principal point is nearer to an edge.
+"""
 MIN_VIEW_DEG, MAX_VIEW_DEG = 1.0, 170.0
-"""Field of view of a side that a calibration can have."""
+"""Smallest and largest accepted field of view of a calibration, horizontal and vertical, degrees."""
 
 
 @dataclass(frozen=True)
 class CameraModel:
-    """A camera_info's content: the calibration (None: uncalibrated) and the size of its images, px."""
+    """What a CameraInfo describes: the calibration (None: uncalibrated) and the size of the images, px."""
 
     intrinsics: Intrinsics | None
     width: int
@@ -318,9 +347,10 @@ class CameraModel:
 def bearing_of(
     motion: Motion | None, image_size: tuple[int, int], camera: CameraModel | None
 ) -> Bearing | None:
-    """Compute the bearing of a motion; None without a motion or a calibrated camera.
+    """Return the bearing of a target with this motion; None without a motion or a calibrated camera.
 
-    Raises InputError when the calibration is for another image size, or the distortion has no inverse there.
+    Raises InputError if the calibration is for another image size, or if the distortion has no inverse at the
+    target's centre.
     """
     if camera is None or camera.intrinsics is None or motion is None:
         return None
@@ -338,12 +368,16 @@ def bearing_of(
 
 
 def camera_model(msg: Any, rectified: bool = False, with_distortion: bool = True) -> CameraModel:
-    """Read the camera model from a sensor_msgs/CameraInfo.
+    """Return the camera model that a sensor_msgs/CameraInfo describes.
 
-    ``rectified``: the images are rectified, so the projection matrix is used, or K where it is not set, and
-    the distortion is not.
-    ``with_distortion``: False if it is not wanted; then an unknown distortion model does not matter.
-    Raises InputError as `Intrinsics.from_camera_info` does.
+    Args:
+        msg: The CameraInfo.
+        rectified: Whether the images are rectified. If so, the projection matrix P is used, or K where P is
+            not set, and the distortion is ignored.
+        with_distortion: False ignores the distortion. An unknown distortion model is then accepted.
+
+    Raises:
+        InputError: The calibration is invalid, or its distortion model is unknown.
     """
     has_projection = rectified and float(msg.p[0]) != 0.0
     _check_calibration(msg, has_projection)
@@ -375,7 +409,8 @@ def _check_calibration(msg: Any, rectified: bool) -> None:
             f" {roi.y_offset}), outside its image of {msg.width} x {msg.height} px: correct the region"
         )
     binning = max(int(msg.binning_x), int(msg.binning_y))
-    # A lens is centred on its sensor, so a principal point this far off is that of the binned image.
+    # Lenses are centred on the sensor. A principal point far from the centre of the full resolution was
+    # probably given for the binned image.
     is_off = min(cx / max(1, msg.width), cy / max(1, msg.height)) < OFF_CENTRE
     if binning > 1 and msg.k[0] and is_off:
         raise InputError(
@@ -386,7 +421,10 @@ def _check_calibration(msg: Any, rectified: bool) -> None:
 
 
 def _check_lens(lens: Intrinsics, width: int, height: int) -> None:
-    """Raise InputError for a camera that can't be: for the delivered image of this size."""
+    """Raise InputError if no real camera can have this calibration.
+
+    ``width`` and ``height``: size of the delivered image, px.
+    """
     if not (-0.5 <= lens.cx <= width - 0.5 and -0.5 <= lens.cy <= height - 0.5) or (lens.cx, lens.cy) == (
         0,
         0,
@@ -405,8 +443,10 @@ def _check_lens(lens: Intrinsics, width: int, height: int) -> None:
 
 
 def camera_info_beside(image_topic: str) -> str:
-    """Return the calibration's topic beside an image topic, as in image_transport: /camera/image_raw and
-    /camera/image_raw/compressed -> /camera/camera_info."""
+    """Return the topic of the calibration of an image topic, by the convention of image_transport.
+
+    For /camera/image_raw and for /camera/image_raw/compressed this is /camera/camera_info.
+    """
     for suffix in TRANSPORT_SUFFIXES:
         image_topic = image_topic.removesuffix(suffix)
     folder, slash, _ = image_topic.rpartition("/")
@@ -414,27 +454,36 @@ def camera_info_beside(image_topic: str) -> str:
 
 
 def is_rectified_topic(image_topic: str) -> bool:
-    """Return whether an image topic's name shows that its images are rectified, as image_proc names them:
-    /camera/image_rect, /camera/image_rect_color, /stereo/left/rectified/image."""
+    """Return whether the images of a topic are rectified, judged by its name.
+
+    Rectified images have names such as /camera/image_rect and /camera/image_rect_color, which image_proc
+    gives, or /stereo/left/rectified/image.
+    """
     for suffix in TRANSPORT_SUFFIXES:
         image_topic = image_topic.removesuffix(suffix)
     return re.search(r"(^|[/_])(image_rect|rect(ified)?|undist(orted)?)($|[/_])", image_topic) is not None
 
 
 def rectified_note(msg: Any, image_topic: str) -> str:
-    """Return what is assumed of the images of a calibration with distortion on a topic of such a name; empty
-    where it makes no difference."""
+    """Return a line for the log where the name of a topic decides that distortion is ignored.
+
+    ``msg`` is the topic's CameraInfo. The line is empty if the name does not show rectified images, or if the
+    calibration has no distortion.
+    """
     if not is_rectified_topic(image_topic) or not any(msg.d):
         return ""
     used = "P of camera_info is used" if msg.p[0] else "K of camera_info is used, as P is not set,"
     return (
-        f"{image_topic} is taken as rectified by its name: {used}, without distortion; if its images are not,"
-        " give the topic another name"
+        f"the images of {image_topic} are assumed to be rectified, because of its name: {used}, without"
+        " distortion; if they are not, give the topic another name"
     )
 
 
 def delivered_size(msg: Any) -> tuple[int, int]:
-    """Width and height, px, of a CameraInfo's images: region of interest and binning applied."""
+    """Return width and height of a camera's images after region of interest and binning, px.
+
+    ``msg`` is the camera's CameraInfo.
+    """
     roi = msg.roi
     # A region of zero size stands for the whole image.
     width, height = (roi.width, roi.height) if roi.width and roi.height else (msg.width, msg.height)

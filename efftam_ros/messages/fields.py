@@ -1,8 +1,8 @@
-"""The fields of messages: of a selection, read as a prompt, and of the tracker's answers, from a track.
+"""Converts selection messages to prompts, and tracks to the fields of the tracker's messages.
 
-Nothing here imports ROS: what is to be published is returned as a dictionary of all fields, so that the same
-functions serve rclpy's classes and those of the rosbags library
-(``BoundingBox(**bbox_fields(track, About(header)))``).
+Nothing here imports ROS. The fields of a message are returned as a dictionary, so that the same functions
+serve the message classes of rclpy and those of the rosbags library, for example
+``BoundingBox(**bbox_fields(track, About(header)))``.
 """
 
 from __future__ import annotations
@@ -23,11 +23,14 @@ from efftam_ros.images.message import image_from_message, stamp_like
 from efftam_ros.messages.bearing import Bearing
 
 MAX_NORMALIZED = 1.5
-"""Largest side of a normalised box; above 1 so that a target may extend beyond the image."""
+"""Largest width and height of a normalised box, as a share of the image's width and height.
+
+The limit is above 1, because a target may extend beyond the image.
+"""
 
 
 class Kind(IntEnum):
-    """TargetSelection.kind."""
+    """Values of TargetSelection.kind: how the message marks the target."""
 
     BOX = 0
     POINTS = 1
@@ -36,7 +39,7 @@ class Kind(IntEnum):
 
 
 class Outcome(IntEnum):
-    """SelectionResult.outcome: what became of a command."""
+    """Values of SelectionResult.outcome: the result of a selection or clear."""
 
     ACCEPTED = 0
     REFUSED = 1
@@ -44,7 +47,7 @@ class Outcome(IntEnum):
 
 
 class Units(IntEnum):
-    """TargetSelection.units."""
+    """Values of TargetSelection.units: the units of the box and the points."""
 
     PIXELS = 0
     NORMALIZED = 1
@@ -60,12 +63,19 @@ def check_selection(msg: Any) -> Kind:
 
 
 def selection_prompt(msg: Any, width: int, height: int, most_pixels: int = MAX_PIXELS) -> Prompt:
-    """Convert a TargetSelection of kind BOX, POINTS or MASK to a prompt for an image of this size, px.
+    """Convert a TargetSelection of kind BOX, POINTS or MASK to a prompt.
+
+    Args:
+        msg: The TargetSelection.
+        width: Width of the image to which the selection belongs, px.
+        height: Height of this image, px.
+        most_pixels: Largest accepted number of pixels of a mask.
 
     Raises:
-        InputError: Values that are not finite, no area, outside the image, pixels where normalised
-            coordinates are declared, different numbers of labels and points, too many points, or a mask that
-            is empty, of another size or of too many pixels.
+        InputError: The kind is CLEAR or unknown, the units are unknown, a number is not finite, the box has
+            no area, box or points are outside the image, numbers in pixels are declared as normalised or
+            the reverse, the numbers of labels and points differ, there are too many points, or the mask is
+            empty, of another size than the image, or of more than ``most_pixels``.
     """
     kind = check_selection(msg)
     sx, sy = (float(width), float(height)) if msg.units == Units.NORMALIZED else (1.0, 1.0)
@@ -73,7 +83,7 @@ def selection_prompt(msg: Any, width: int, height: int, most_pixels: int = MAX_P
         if msg.units == Units.NORMALIZED and max(msg.width, msg.height) > MAX_NORMALIZED:
             raise InputError(
                 f"selection box is {msg.width:g} x {msg.height:g} in shares of the image; at most"
-                f" {MAX_NORMALIZED:g} is taken: for pixels set units to PIXELS"
+                f" {MAX_NORMALIZED:g} is accepted; for pixels set units to PIXELS"
             )
         prompt = Prompt(box=Box(msg.x * sx, msg.y * sy, msg.width * sx, msg.height * sy))
     elif kind is Kind.POINTS:
@@ -89,8 +99,9 @@ def selection_prompt(msg: Any, width: int, height: int, most_pixels: int = MAX_P
         prompt = Prompt(mask=mask.rows > 127)
     else:
         raise InputError("selection kind is CLEAR; it marks nothing")
-    prompt.checked(width, height, is_typed=True)  # now, while the sender waits for the response
-    # Numbers of 0 to 1 sent as pixels select a corner of the image.
+    # Checked here and not only when the image is processed, so that the sender receives the error at once.
+    prompt.checked(width, height, is_typed=True)
+    # A box of less than one pixel was probably given in shares of the image, 0 to 1, with the wrong units.
     if prompt.box is not None and min(prompt.box.width, prompt.box.height) < 1.0:
         raise InputError(
             f"selection box is {prompt.box.width:g} x {prompt.box.height:g} px, less than a pixel;"
@@ -99,30 +110,30 @@ def selection_prompt(msg: Any, width: int, height: int, most_pixels: int = MAX_P
     return prompt
 
 
-# States in which control may use the motion: the target is confirmed and not given up.
+# States in which the target's motion may be used for control.
 STEERABLE = (TrackState.TRACKING, TrackState.COASTING)
-# Reasons for the other states, where the tracker gives none.
+# By state, why the target's motion may not be used for control. This reason is used if the track has none.
 UNCLAIMED = {
     TrackState.IDLE: ReasonCode.NO_TARGET.reason(),
     TrackState.ACQUIRING: ReasonCode.NOT_CONFIRMED.reason(),
     TrackState.LOST: ReasonCode.LOST.reason(),
 }
-# Numbers of what is not known.
+# In messages, NaN stands for every number that is not known.
 _NAN = math.nan
 UNKNOWN_MOTION = Motion(0, Box(_NAN, _NAN, _NAN, _NAN), (_NAN, _NAN), np.full((4, 4), _NAN), (_NAN, _NAN))
 UNKNOWN_BEARING = Bearing(_NAN, _NAN, _NAN, _NAN, np.full((2, 2), _NAN), np.full((2, 2), _NAN))
 
 
 def reason_fields(reason: Reason) -> dict[str, Any]:
-    """Return the two fields of a message that carry a reason."""
+    """Return the two fields of a message that state a reason: its text and its code."""
     return {"reason": str(reason), "reason_code": int(reason.code)}
 
 
 def not_valid(track: Track, withheld: Reason = NO_REASON) -> Reason:
-    """Return why control must not use the track, i.e. why ``valid`` is false in the messages; empty when it
-    may.
+    """Return why control must not use the track, or an empty reason if it may.
 
-    ``withheld``: an additional reason from outside the track, such as images that stopped.
+    Messages of a track with such a reason have ``valid`` false. ``withheld`` is a reason that the track
+    itself does not have, such as that images have stopped. It is returned in place of the track's own reason.
     """
     if withheld:
         return withheld
@@ -130,7 +141,7 @@ def not_valid(track: Track, withheld: Reason = NO_REASON) -> Reason:
     if track.state not in STEERABLE or box is None or motion is None:
         return track.reason or UNCLAIMED.get(track.state) or ReasonCode.NO_MOTION.reason()
     width, height = track.image_size
-    # A box may be cut off by the edge, but nobody can steer by a centre that is not seen.
+    # A box may extend beyond the image. Its centre may not, because control steers by the centre.
     for place in (box, motion.box):
         cx, cy = place.x + place.width / 2, place.y + place.height / 2
         if not (0 <= cx <= width and 0 <= cy <= height):
@@ -139,8 +150,16 @@ def not_valid(track: Track, withheld: Reason = NO_REASON) -> Reason:
 
 
 class About(NamedTuple):
-    """What an answer is about: the image's header, the number of the selection that it answers, the target,
-    and whether that is the one to steer by. ``withheld``: see `not_valid`."""
+    """The image, target and selection to which an answer belongs.
+
+    Attributes:
+        header: Header of the image's message.
+        selection: Number of the selection that the message answers.
+        target_id: Id of the target.
+        steered: Whether the target is the steered target.
+        withheld: A reason why control must not use the answer, which the track does not have; empty if there
+            is none. See `not_valid`.
+    """
 
     header: Any
     selection: int = 0
@@ -150,7 +169,7 @@ class About(NamedTuple):
 
 
 def bbox_fields(track: Track, about: About) -> dict[str, Any]:
-    """Return all fields of efftam_ros/BoundingBox."""
+    """Return all fields of a message efftam_ros/BoundingBox."""
     fields = _answer_fields(track, about)
     width, height = track.image_size
     scores = {"quality": float(track.quality), "likeness": float(track.likeness)}
@@ -158,7 +177,7 @@ def bbox_fields(track: Track, about: About) -> dict[str, Any]:
         "image_width": int(width),
         "image_height": int(height),
     }
-    if track.reason and fields["valid"]:  # such as a weak selection
+    if track.reason and fields["valid"]:  # for example, that the selection marks the target poorly
         more |= reason_fields(track.reason)
     return fields | _box_fields(track.box) | scores | more
 
@@ -170,14 +189,21 @@ def velocity_fields(
     bearing: Bearing | None = None,
     predicted_bearing: Bearing | None = None,
 ) -> dict[str, Any]:
-    """Return all fields of efftam_ros/TargetVelocity; unknown numbers are NaN. ``predicted``: motion at the
-    time of publishing, default: at the image's stamp."""
+    """Return all fields of a message efftam_ros/TargetVelocity. Unknown numbers are NaN.
+
+    Args:
+        track: The answer for the target.
+        about: The image and target to which the answer belongs.
+        predicted: Motion of the target at the time of publishing; None: the motion at the image's stamp.
+        bearing: Bearing at the image's stamp; None: not known.
+        predicted_bearing: Bearing at the time of publishing; None: not known.
+    """
     if track.motion is None:
         predicted = bearing = predicted_bearing = None
     motion, later = track.motion or UNKNOWN_MOTION, predicted or track.motion
     seen, soon = bearing or UNKNOWN_BEARING, predicted_bearing or UNKNOWN_BEARING
     (vx, vy), box, stamp = motion.velocity, motion.box, about.header.stamp
-    # Every field is set: rclpy would publish 0 for one that is left out, which is a number like others.
+    # Every field is set, because rclpy publishes 0 for a field that is not, and 0 looks like a measurement.
     return {
         **_answer_fields(track, about),
         "center_x": float(box.x + box.width / 2),
@@ -206,8 +232,11 @@ def velocity_fields(
 
 
 def image_shift(track: Track) -> float:
-    """Return the largest motion of an image corner since the target's last image, by the camera's motion, px;
-    NaN where that is not known."""
+    """Return by how much the camera's motion moved the image since the target's last image, px.
+
+    This is the largest distance that one of the image's four corners moved. NaN if the motion of the camera
+    is not known.
+    """
     if track.camera is None or track.camera.matrix is None:
         return math.nan
     width, height = track.image_size
@@ -218,7 +247,7 @@ def image_shift(track: Track) -> float:
 
 
 def _answer_fields(track: Track, about: About) -> dict[str, Any]:
-    """Return the fields that BoundingBox and TargetVelocity have in common, with the same values."""
+    """Return the fields that BoundingBox and TargetVelocity have in common."""
     reason = not_valid(track, about.withheld)
     return {
         "header": about.header,
@@ -229,6 +258,7 @@ def _answer_fields(track: Track, about: About) -> dict[str, Any]:
         "reason_code": int(reason.code),
         "valid": not reason,
         "measured": track.measured,
+        "confidence": float(track.confidence),
         "presence": float(track.presence),
         "age": float(track.age_s),
         "steered": about.steered,
@@ -241,9 +271,12 @@ def _box_fields(box: Box | None) -> dict[str, float]:
 
 
 def detections_message(vision: Any, tracks: Mapping[int, Track], header: Any) -> Any:
-    """Build a vision_msgs/Detection2DArray with the boxes of the targets, by id.
+    """Return a vision_msgs/Detection2DArray with one detection for each target that has a box.
 
-    ``vision`` is the module ``vision_msgs.msg`` (4.x: Jazzy, Humble).
+    Args:
+        vision: The Python module ``vision_msgs.msg`` of version 4 (Humble, Jazzy).
+        tracks: By target id, the answer for the target.
+        header: Header of the image's message.
     """
     message = vision.Detection2DArray(header=header)
     for target_id, track in sorted(tracks.items()):
@@ -251,7 +284,8 @@ def detections_message(vision: Any, tracks: Mapping[int, Track], header: Any) ->
             continue
         result = vision.ObjectHypothesisWithPose()
         result.hypothesis.class_id = "target"
-        result.hypothesis.score = float(track.presence)
+        is_known = math.isfinite(track.confidence)
+        result.hypothesis.score = float(track.confidence if is_known else track.presence)
         detection = vision.Detection2D(header=header, id=str(target_id), results=[result])
         detection.bbox.center.position.x = float(track.box.cx)
         detection.bbox.center.position.y = float(track.box.cy)

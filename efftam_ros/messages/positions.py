@@ -1,6 +1,7 @@
-"""The position of a target on the ground, as values.
+"""Converts TargetPosition messages, the positions of targets on the ground, to values.
 
-Messages are read by attribute, as in `images.message`.
+Nothing here imports ROS: messages are read by attribute, so that those of rclpy and of the rosbags library
+both fit.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from efftam_ros.messages.reports import NAN, TargetReport, member, read_report
 
 
 class HeightSource(IntEnum):
-    """What the camera's height above the ground was taken from. The numbers are those of TargetPosition."""
+    """Values of TargetPosition.height_source: the source of the camera's height above the ground."""
 
     UNKNOWN = 0
     RANGE = 1
@@ -26,12 +27,26 @@ class HeightSource(IntEnum):
 
 @dataclass(frozen=True)
 class PositionReport(TargetReport):
-    """A TargetPosition: one target in one image. ``valid`` False: all numbers are NaN.
+    """The content of a TargetPosition: where one target is on the ground, by one image.
 
-    ``latitude``, ``longitude`` degrees, NaN where they are not known; ``altitude`` of the ground, m above
-    mean sea level; ``x`` east, ``y`` north in the local frame, m, velocities m/s; ``covariance``: 16 numbers
-    of these four, row-major; ``range`` from the camera, m; ``camera_x``, ``camera_y``, ``camera_z``: where
-    the camera was.
+    The local frame has x east, y north and z up. All numbers are NaN if ``valid`` is False.
+
+    Attributes:
+        steered: Whether the target is the steered target.
+        valid: Whether the numbers may be used.
+        latitude: Latitude of the target, degrees; NaN where it is not known.
+        longitude: Longitude of the target, degrees; NaN where it is not known.
+        altitude: Altitude of the ground at the target, m above mean sea level.
+        x: Position of the target in the local frame, m.
+        y: Position of the target in the local frame, m.
+        velocity_x: Velocity of the target over ground, m/s.
+        velocity_y: Velocity of the target over ground, m/s.
+        covariance: Covariance of (x, y, velocity_x, velocity_y), 16 numbers, row-major, m^2, m^2/s, m^2/s^2.
+        range: Distance from the camera to the target, m.
+        height_source: Source of the camera's height above the ground.
+        camera_x: Position of the camera in the local frame, m.
+        camera_y: Position of the camera in the local frame, m.
+        camera_z: Height of the camera in the local frame, m.
     """
 
     steered: bool = True
@@ -52,7 +67,7 @@ class PositionReport(TargetReport):
 
     @property
     def accuracy(self) -> float:
-        """Standard deviation of the horizontal position, both axes together, m."""
+        """Standard deviation of the target's horizontal position, m: the root of the two variances' sum."""
         return math.sqrt(self.covariance[0] + self.covariance[5])
 
     @property
@@ -62,7 +77,7 @@ class PositionReport(TargetReport):
 
 
 def position_report(message: Any) -> PositionReport:
-    """Return a TargetPosition. Raises InputError for a state or source that does not exist."""
+    """Convert a TargetPosition. Raises InputError if its state or height source has an unknown number."""
     return read_report(
         PositionReport,
         message,

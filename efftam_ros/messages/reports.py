@@ -1,6 +1,7 @@
-"""The tracker's messages as values: boxes, motions and results, and the selections that it receives.
+"""Converts the tracker's messages to values: boxes, motions and results of selections.
 
-Messages are read by attribute, as in `images.message`.
+Nothing here imports ROS: messages are read by attribute, so that those of rclpy and of the rosbags library
+both fit. Selections and the progress of a video are also defined here.
 """
 
 from __future__ import annotations
@@ -24,10 +25,17 @@ Report = TypeVar("Report", bound="TargetReport | ResultReport")
 
 @dataclass(frozen=True)
 class TargetReport:
-    """The fields of every message on one target in one image.
+    """The fields that all messages about one target in one image have in common.
 
-    ``selection``: number of the accepted selection that it answers; ``age_s``: time from the target's last
-    measurement to the image's stamp, s; NaN before the first.
+    Attributes:
+        stamp_ns: Stamp of the image, ns.
+        target_id: Id of the target.
+        state: State of the target.
+        selection: Number of the accepted selection that the message answers.
+        reason: Why the target is not tracked or the numbers may not be used; empty without a reason.
+        measured: Whether the numbers come from a measured box.
+        age_s: Time from the target's last measurement to the image's stamp, s; NaN before the first
+            measurement.
     """
 
     stamp_ns: int
@@ -41,12 +49,21 @@ class TargetReport:
 
 @dataclass(frozen=True)
 class BoxReport(TargetReport):
-    """A BoundingBox: one target in one image. ``box`` in image px, None when there is none to use;
-    ``presence``, ``quality`` 0..1, ``likeness`` to the selected target -1..1, NaN when unknown; ``steered``:
-    it is the target that is steered by."""
+    """The content of a BoundingBox: the box of one target in one image.
+
+    Attributes:
+        image_size: Width and height of the image, px.
+        box: The target's box, px of the image; None where there is no box.
+        confidence: Probability that a measured box is on the target, 0..1; NaN where unknown.
+        presence: Probability that something like the selected object is in view, 0..1; NaN where unknown.
+        quality: The network's estimate of the mask's IoU with the target, 0..1; NaN where unknown.
+        likeness: Likeness of the box to the selected target, -1..1; NaN where unknown.
+        steered: Whether the target is the steered target.
+    """
 
     image_size: tuple[int, int] = (0, 0)
     box: Box | None = None
+    confidence: float = NAN
     presence: float = NAN
     quality: float = NAN
     likeness: float = NAN
@@ -55,12 +72,20 @@ class BoxReport(TargetReport):
 
 @dataclass(frozen=True)
 class MotionReport(TargetReport):
-    """A TargetVelocity: one target in one image. ``valid`` False: nothing may steer by it.
+    """The content of a TargetVelocity: velocity and bearing of one target in one image.
 
-    ``velocity`` (vx, vy) px/s; ``azimuth`` right, ``elevation`` down of the optical axis, rad, their rates
-    rad/s with the camera's own motion included; ``bearing_covariance`` of the two angles, 4 numbers, rad^2;
-    ``image_shift`` the largest motion of an image corner since the target's last image, px; ``steered``: it
-    is the target that is steered by.
+    Attributes:
+        valid: Whether the message may be used for control.
+        velocity: Velocity (vx, vy) of the box's centre in the image, px/s.
+        has_bearing: Whether the bearing is known.
+        azimuth: Angle to the right of the optical axis, rad.
+        elevation: Angle below the optical axis, rad.
+        azimuth_rate: Rate of the azimuth, rad/s. It includes the motion of the camera itself.
+        elevation_rate: Rate of the elevation, rad/s. It includes the motion of the camera itself.
+        image_shift: Largest distance by which the camera's motion moved a corner of the image since the
+            target's last image, px; NaN where unknown.
+        bearing_covariance: Covariance of (azimuth, elevation), 4 numbers, row-major, rad^2.
+        steered: Whether the target is the steered target.
     """
 
     valid: bool = False
@@ -77,8 +102,15 @@ class MotionReport(TargetReport):
 
 @dataclass(frozen=True)
 class ResultReport:
-    """A SelectionResult: the outcome of the command on the image of ``stamp_ns``, also when it was decided
-    later; ``message``: why it was refused."""
+    """The content of a SelectionResult: the result of a selection or clear.
+
+    Attributes:
+        stamp_ns: Stamp of the image that the command named, ns; 0: the command named the newest image.
+        outcome: Whether the command was accepted, refused, or has cleared.
+        message: Why the command was refused, or a remark on an accepted selection; "" without either.
+        target_id: Id of the target; 0 if only one target is followed.
+        selection: Number of the accepted selection, from 1; 0 if the command was refused or a clear.
+    """
 
     stamp_ns: int
     outcome: Outcome
@@ -89,8 +121,16 @@ class ResultReport:
 
 @dataclass(frozen=True)
 class Selection:
-    """What a person marked on the image of ``stamp_ns``: a box, or points with labels (1 on the target, 0 off
-    it), in image px, or in 0..1 of the image where ``normalized``; neither clears the target."""
+    """What a person marked on one image. A Selection with neither box nor points clears the target.
+
+    Attributes:
+        stamp_ns: Stamp of the image, ns.
+        target_id: Id of the target to select, replace or clear.
+        box: A box around the target; None if points are given.
+        points: Points (x, y).
+        labels: For each point 1 (on the target) or 0 (beside it).
+        normalized: Whether box and points are in shares of the image's size, 0..1; if not, they are in px.
+    """
 
     stamp_ns: int
     target_id: int = 0
@@ -102,8 +142,13 @@ class Selection:
 
 @dataclass(frozen=True)
 class VideoProgress:
-    """How far a video is. ``frame``: number of the image that comes next, from 0; ``count``: of all images;
-    ``video_s``: time of that image in the video, s."""
+    """The position in a video that is played.
+
+    Attributes:
+        frame: Number of the next image, from 0.
+        count: Number of images in the whole video.
+        video_s: Time of the next image in the video, s.
+    """
 
     frame: int
     count: int
@@ -111,7 +156,7 @@ class VideoProgress:
 
 
 def box_report(message: Any) -> BoxReport:
-    """Return a BoundingBox. Raises InputError for a state that does not exist."""
+    """Convert a message BoundingBox. Raises InputError if its state has an unknown number."""
     box = Box(message.x, message.y, message.width, message.height)
     return read_report(
         BoxReport,
@@ -124,7 +169,7 @@ def box_report(message: Any) -> BoxReport:
 
 
 def motion_report(message: Any) -> MotionReport:
-    """Return a TargetVelocity. Raises InputError for a state that does not exist."""
+    """Convert a message TargetVelocity. Raises InputError if its state has an unknown number."""
     state, velocity = member(TrackState, "state", message.state), (message.velocity_x, message.velocity_y)
     covariance = tuple(map(float, message.bearing_covariance))
     return read_report(
@@ -138,12 +183,16 @@ def motion_report(message: Any) -> MotionReport:
 
 
 def result_of(message: Any) -> ResultReport:
-    """Return a SelectionResult. Raises InputError for an outcome that does not exist."""
+    """Convert a message SelectionResult. Raises InputError if its outcome has an unknown number."""
     return read_report(ResultReport, message, outcome=member(Outcome, "outcome", message.outcome))
 
 
 def read_report(kind: type[Report], message: Any, **own: Any) -> Report:
-    """Return the report of a message: fields that are not given in ``own`` have the same names in it."""
+    """Return a message's content as an object of the class ``kind``.
+
+    ``own`` gives values for fields that need a conversion. All other fields are read from the message's
+    fields of the same names.
+    """
     own["stamp_ns"] = stamp_ns(message.header.stamp)
     if issubclass(kind, TargetReport):
         own["reason"] = Reason.read(message.reason_code, message.reason)
@@ -151,8 +200,10 @@ def read_report(kind: type[Report], message: Any, **own: Any) -> Report:
 
 
 def member(kind: type[Member], name: str, number: int) -> Member:
-    """Return the member of an enumeration with this number; ``name``: of the field. Raises InputError where
-    there is none."""
+    """Return the member of an enumeration that has this number.
+
+    Raises InputError if there is none. The error contains ``name``, the name of the message's field.
+    """
     try:
         return kind(number)
     except ValueError:

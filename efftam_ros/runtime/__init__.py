@@ -1,1 +1,1 @@
-"""How to compute: pipelines that run the network on a device."""
+"""The back ends: pipelines that run the network on a CPU or a GPU."""

@@ -17,7 +17,14 @@ VERIFY = ("once", "always", "never")
 
 @dataclass(frozen=True)
 class Install:
-    """Commands that install a back end: with a driver of CUDA 12 or 13, on JetPack 6 or 7."""
+    """Commands that install the libraries of a back end, for four kinds of machine.
+
+    Attributes:
+        cuda12: Command for a computer with an NVIDIA driver for CUDA 12 (before version 580).
+        cuda13: Command for a computer with an NVIDIA driver for CUDA 13 (from version 580 on).
+        jetpack6: Command for a Jetson with JetPack 6.
+        jetpack7: Command for a Jetson with JetPack 7.
+    """
 
     cuda12: str
     cuda13: str
@@ -25,7 +32,10 @@ class Install:
     jetpack7: str
 
     def here(self, root: Path = Path("/")) -> str:
-        """Return the command for this machine; the one for CUDA 13 where no driver is loaded."""
+        """Return the command for this machine. Without an NVIDIA driver this is the command for CUDA 13.
+
+        The system's files are read below ``root``.
+        """
         release = jetson_release(root)
         if release:
             return self.jetpack6 if int(release.partition(".")[0]) <= 36 else self.jetpack7
@@ -35,14 +45,20 @@ class Install:
 
 @dataclass(frozen=True)
 class Backend:
-    """A row of the table, all that the node, the commands, the doctor and gpu_check know of a back end.
+    """A row of `TABLE`: everything that nodes and commands need to know of one back end.
 
-    ``name`` as users write it; ``opener``: "module:function", which without a GPU makes a `Pipeline` from
-    (bundle, threads, max_targets), with one a `GraphOpener` from (bundle, precision, facts, stream, engine
-    folder); ``auto``: what precision "auto" is ("tf32": FP32 whose products may round their factors to 10
-    bits), ``precisions`` what can be asked for besides; ``install``: commands that install what it needs;
-    ``gpu``: it needs an NVIDIA GPU; ``engines``: it runs engines that `efftam build` makes, a set for each
-    precision; ``captured``: its frames are CUDA graphs, with no launch outside them.
+    Attributes:
+        name: Name in settings and options.
+        opener: The function that opens the back end, as "module:function". For a CPU it makes a `Pipeline`
+            from (bundle, threads, max_targets). For a GPU it makes a `GraphOpener` from (bundle, precision,
+            facts, stream, engine folder).
+        auto: The precision that "auto" stands for. "tf32" is FP32 with factors of products that may be
+            rounded to 10 bits.
+        precisions: The precisions that a user can choose besides "auto".
+        install: Commands that install the libraries of the back end.
+        gpu: Whether the back end needs an NVIDIA GPU.
+        engines: Whether the back end runs engines that `efftam build` makes, one set for each precision.
+        captured: Whether all kernels of a frame are launched as CUDA graphs.
     """
 
     name: str
@@ -55,8 +71,10 @@ class Backend:
     captured: bool = False
 
     def resolved(self, precision: str) -> str:
-        """Return what ``precision`` is here: "tf32", "fp32", "fp16" or "int8". Raises InputError: not
-        offered."""
+        """Return the precision that this back end uses for a setting: "tf32", "fp32", "fp16" or "int8".
+
+        Raises InputError if the back end does not offer it.
+        """
         if precision == "auto":
             return self.auto
         if precision not in self.precisions:
@@ -68,13 +86,16 @@ class Backend:
 
     @property
     def variants(self) -> tuple[str, ...]:
-        """The precisions that differ from each other, "auto" first."""
+        """The settings to choose from without duplicates: "auto", then each that gives another precision."""
         return ("auto", *(precision for precision in self.precisions if precision != self.auto))
 
 
 def jetson_release(root: Path = Path("/")) -> str:
-    """Version of a Jetson's L4T, such as "36.4.3", "" elsewhere. In a container, which may lack NVIDIA's
-    file, by the kernel: "36" or "38"; "0" for a release that is not known."""
+    """Return the version of Jetson Linux (L4T), such as "36.4.3"; "" if this machine is no Jetson.
+
+    A container may lack the file with the version. The kernel then gives the major version, "36" or "38", or
+    "0" if the kernel is not known. The system's files are read below ``root``.
+    """
     text = text_of(root / "etc/nv_tegra_release")
     if found := re.search(r"R(\d+)(?:.*?REVISION:\s*([\d.]+))?", text):
         return ".".join(filter(None, found.groups()))
@@ -85,7 +106,11 @@ def jetson_release(root: Path = Path("/")) -> str:
 
 
 def power_mode(root: Path = Path("/")) -> str:
-    """Power mode of a Jetson, such as "25W (1)"; "" elsewhere, and in a container that does not see it."""
+    """Return name and number of a Jetson's power mode, such as "25W (1)", or the number alone.
+
+    The result is "" if this machine is no Jetson, or if a container does not contain the file with the mode.
+    The system's files are read below ``root``.
+    """
     found = re.search(r"pmode:0*(\d+)", text_of(root / "var/lib/nvpmodel/status"))
     if found is None:
         return ""
@@ -97,7 +122,7 @@ KERNELS_OF_L4T = {"5.15.": "36", "6.8.": "38"}
 FIRST_DRIVER_OF_CUDA_13 = 580
 JETSON_6_INDEX = "--index-url https://pypi.jetson-ai-lab.io/jp6/cu126"
 BUILD_FOR = {"Orin": "87", "Thor": "110"}
-"""CMAKE_CUDA_ARCHITECTURES of an onnxruntime that is built on a board."""
+"""By Jetson board, the value of CMAKE_CUDA_ARCHITECTURES with which onnxruntime must be built for it."""
 _BINDINGS = "pip install 'cuda-bindings>=12.9.1,<13'"
 _REPLACE = "pip uninstall -y onnxruntime onnxruntime-gpu && pip install"
 _JETSON_TENSORRT = (
@@ -136,7 +161,7 @@ TABLE = (
         _ORT_CUDA,
         captured=True,
     ),
-    # Its TensorRT can't switch TF32 off.
+    # "fp32" is not offered, because TF32 can't be switched off in onnxruntime's TensorRT provider.
     Backend("onnxruntime-tensorrt", f"{_RUNTIME}.onnxruntime.gpu:open_tensorrt", "tf32", (), _ORT_TENSORRT),
     Backend(
         "tensorrt",
@@ -148,7 +173,7 @@ TABLE = (
         captured=True,
     ),
 )
-"""Every back end; a new one is a row here and the module that its opener names."""
+"""All back ends. To add one, add a row here and the module that the row's ``opener`` names."""
 BACKENDS = tuple(row.name for row in TABLE)
 GPU_BACKENDS = tuple(row.name for row in TABLE if row.gpu)
 DEFAULT_BACKEND = BACKENDS[0]
@@ -157,7 +182,10 @@ ENGINES = next(row for row in TABLE if row.engines)
 
 
 def backend_of(name: str) -> Backend:
-    """Return the row of a back end. Raises InputError; one line, also for a precision in the name."""
+    """Return the row of the back end with this name. Raises InputError if there is none.
+
+    For a name with a precision, such as ``tensorrt-fp16``, the error names the two settings to use instead.
+    """
     for row in TABLE:
         if row.name == name:
             return row
@@ -168,14 +196,17 @@ def backend_of(name: str) -> Backend:
 
 
 def function_of(row: Backend) -> Any:
-    """Import and return what ``row.opener`` names."""
+    """Import and return the function that ``row.opener`` names."""
     module, _, function = row.opener.partition(":")
     return getattr(importlib.import_module(module), function)
 
 
 @dataclass(frozen=True)
 class PipelineConfig(CheckedSettings):
-    """What computes the network: parameters of the node, options of the commands, arguments of the API."""
+    """Settings of how the network is computed.
+
+    They are parameters of the node, options of the commands and arguments of the Python interface.
+    """
 
     bundle: str = setting("", "folder of the network bundle; empty: the default network")
     backend: str = setting(
@@ -202,7 +233,7 @@ class PipelineConfig(CheckedSettings):
 
 
 def text_of(path: Path) -> str:
-    """Content of a file of the system, "" where it can't be read."""
+    """Return the content of a text file, or "" if it can't be read."""
     try:
         return path.read_text(errors="replace")
     except OSError:

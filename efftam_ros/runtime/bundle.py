@@ -1,5 +1,8 @@
-"""Bundles (docs/bundle.md): read ``bundle.json``, check files, tensors and the files that graphs read, hand
-out the protocol's constants."""
+"""Reads bundles (docs/bundle.md), which are folders with the files of one network.
+
+`Bundle.load` reads ``bundle.json``, and checks the files, the table of tensors, and which further files the
+graphs read.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,12 @@ Shape = tuple[int | str, ...]
 
 @dataclass(frozen=True)
 class Tensor:
-    """dtype (numpy name) and shape of a graph's input or output; a dynamic axis is a string."""
+    """Type and shape of an input or output of a graph.
+
+    Attributes:
+        dtype: Name of the numpy type.
+        shape: Size of each axis; a string for an axis of any size.
+    """
 
     dtype: str
     shape: Shape
@@ -29,11 +37,11 @@ class Tensor:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The shape of a tensor without dynamic axes."""
+        """The shape as numbers. Raises ValueError if an axis may have any size."""
         return tuple(map(int, self.shape))
 
     def takes(self, shape: tuple[int, ...]) -> bool:
-        """Return whether an array of this shape can be it."""
+        """Return whether an array of this shape can be used for this input or output."""
         return len(shape) == len(self.shape) and all(
             size > 0 and (isinstance(axis, str) or size == axis)
             for size, axis in zip(shape, self.shape, strict=True)
@@ -43,8 +51,11 @@ class Tensor:
 Tensors = Mapping[str, Tensor]
 Shapes = Mapping[str, Shape]
 
-# Axes: a number; a symbol that is the same in every graph (S, G, 2G, 4G and N follow from the image side, the
-# others from their first use); or, in lower-case or T and P, an axis that is dynamic.
+# The shapes below have three kinds of axes:
+# - A number is the size itself.
+# - A symbol stands for one size, which is the same in every graph. S, G, 2G, 4G and N follow from the side of
+#   the image. The size of every other symbol is the one with which it first occurs.
+# - A symbol in `DYNAMIC` is an axis of any size.
 INTEGERS = ("labels", "rows")
 DYNAMIC = ("T", "P", "n", "t")
 _FEATURES: Shape = (1, "C", "G", "G")
@@ -107,10 +118,15 @@ NEEDED = ("image_encoder", "prompt_encoder", "memory_attention", "mask_decoder",
 
 
 def check_signatures(bundle: str, side: int, graphs: Mapping[str, tuple[Tensors, Tensors]]) -> None:
-    """Check a bundle's tables of (inputs, outputs): no graph or tensor is missing, and all sizes fit
-    together.
+    """Check that a bundle has all graphs and tensors, and that their types and sizes fit together.
 
-    Raises InputError naming the graph, the tensor and the two shapes.
+    Args:
+        bundle: Name or folder of the bundle, for errors.
+        side: Side of the network's input image, px.
+        graphs: By name of the graph, the tables of its inputs and outputs.
+
+    Raises:
+        InputError: A graph or tensor is missing, unknown, or of a wrong type or shape. The error names it.
     """
     for name in NEEDED:
         if name not in graphs:
@@ -131,7 +147,7 @@ def check_signatures(bundle: str, side: int, graphs: Mapping[str, tuple[Tensors,
     ):
         if tensor in graphs[user][0] and tensor not in graphs[maker][1]:
             raise InputError(
-                f"bundle {bundle}: {user} wants {tensor}, which {maker} does not give; export it again"
+                f"bundle {bundle}: {user} needs {tensor}, which {maker} does not output; export it again"
             )
 
 
@@ -163,14 +179,19 @@ def _fits(axis: int | str, expected: int | str, sizes: dict[str, int]) -> bool:
 
 
 def table_fault(kind: str, found: Tensors, table: Tensors) -> str:
-    """Return what is wrong with an opened graph's inputs or outputs (``kind``: "input" or "output") against
-    the bundle's table; "" where they fit. In ``found`` a string is an axis that the library leaves open."""
+    """Return how the tensors of an opened graph differ from the bundle's table; "" if they agree.
+
+    Args:
+        kind: "input" or "output", whichever the two tables list.
+        found: The tensors as a library reports them; a string is an axis of a size that it does not know.
+        table: The tensors as the bundle declares them.
+    """
     if set(found) != set(table):
         return f"has {kind}s {', '.join(sorted(found))}; the bundle declares {', '.join(sorted(table))}"
     for name, tensor in table.items():
         real = found[name]
-        # Exporters can not always infer an output's axis; a result that does not fit is refused when it is
-        # bound.
+        # Exporters can't always infer the size of an output's axis, so an unknown size is accepted here. An
+        # output of a wrong size is detected when memory is bound to it.
         fits = len(real.shape) == len(tensor.shape) and all(
             (kind == "output" or isinstance(wanted, str)) if isinstance(axis, str) else axis == wanted
             for axis, wanted in zip(real.shape, tensor.shape, strict=True)
@@ -180,17 +201,21 @@ def table_fault(kind: str, found: Tensors, table: Tensors) -> str:
     return ""
 
 
-# Strings lie in a graph's file as they are, so that every file outside that it reads is named by the string
-# "location" and the name. Exporters write: external data, its length, key, its length, value, its length.
+# In the file of a graph, which is a protocol buffer, an entry of "external_data" names each further file that
+# the graph reads. Exporters encode this entry as: tag of external_data, its length; tag of the key, its
+# length, "location"; tag of the value, its length, the name of the file. Strings are not encoded further.
 _LOCATION = re.compile(rb"\x6a([\x00-\x7f])\x0a\x08location\x12([\x00-\x7f])")
 # A node of this operator names a file that an execution provider loads as code.
 _CONTEXT = b"EPContext"
 
 
 def external_files(path: Path) -> frozenset[str]:
-    """Return the files with weights outside the graph's own, as it names them: onnxruntime before 1.24 reads
-    any path that a graph names. Raises InputError for an empty file, names that are written in another way
-    than exporters do, and a graph that loads compiled code."""
+    """Return the names of the further files, with weights, that the graph in this file reads.
+
+    They must be checked, because onnxruntime before 1.24 reads any path that a graph names. Raises InputError
+    if the file is empty, if it encodes such a name in another way than exporters do, or if the graph loads
+    compiled code.
+    """
     data = path.read_bytes()
     if not data:
         raise InputError(f"{path} is empty; export or fetch it again")
@@ -211,11 +236,14 @@ DEFAULT_BUNDLE = "compact_192"
 RING_SLOTS = 24
 MAX_MANIFEST_BYTES = 2**20
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-"""Names of bundles and of their files: they become parts of paths."""
+"""Pattern of the names of bundles and of their files.
+
+It excludes folders, because the names become parts of paths.
+"""
 SHA256 = re.compile(r"[0-9a-f]{64}")
 MAX_SIDE, MAX_ROWS, MAX_AXIS = 4096, 64, 2**20
 HEAD_SHARES = ("level_share", "prompt_share")
-"""Entries of ``box_head`` in the manifest, as in `BoxHead`."""
+"""The two entries of ``box_head`` in the manifest. They have the names of `BoxHead`'s attributes."""
 
 
 @dataclass(frozen=True)
@@ -229,7 +257,7 @@ class BundleGraph:
 
 
 class SessionTensor(Protocol):
-    """What onnxruntime's ``get_inputs`` and ``get_outputs`` give."""
+    """An item of the lists that onnxruntime's ``get_inputs`` and ``get_outputs`` return."""
 
     name: str
     type: str
@@ -238,10 +266,19 @@ class SessionTensor(Protocol):
 
 @dataclass(frozen=True)
 class Bundle:
-    """A network on disk whose files are the ones its manifest names.
+    """A network on disk, with files that were checked against its manifest.
 
-    ``mean``, ``std`` of the RGB channels in 0..1; ``memory_dtype`` what maps are rounded to when stored
-    ("float32", "bfloat16"); ``source`` and ``exporter`` as in the manifest.
+    Attributes:
+        folder: Folder of the bundle.
+        spec: The network's constants that the tracker needs.
+        family: Name of the network's architecture.
+        mean: Mean of the R, G and B channels, 0..1.
+        std: Standard deviation of the R, G and B channels, 0..1.
+        memory_dtype: Type to which maps are rounded when they are stored: "float32" or "bfloat16".
+        key_layout: Order of the keys in the memory attention.
+        graphs: The graphs by name.
+        source: The entry ``source`` of the manifest.
+        exporter: The entry ``exporter`` of the manifest.
     """
 
     folder: Path
@@ -257,15 +294,20 @@ class Bundle:
 
     @classmethod
     def load(cls, folder: str | Path) -> Bundle:
-        """Read a bundle and check its files and tensor table.
+        """Read a bundle and check its files and its table of tensors.
 
-        The hashes detect damage, not forgery: the author of the manifest chose them. Raises InputError: not a
-        bundle, newer format, entry missing or wrong, file missing or of another size or hash, a graph that
-        reads a file that is not listed, tensors that don't fit together."""
+        The hashes detect damage, but not forgery, because whoever changes a file can change its hash in the
+        manifest too.
+
+        Raises:
+            InputError: The folder is no bundle or has another format, an entry of the manifest is missing or
+                wrong, a file is missing or has another size or hash, a graph reads a file that the manifest
+                does not list, or the tensors do not fit together.
+        """
         folder = Path(folder)
         manifest = _read_manifest(folder)
         bundle = _Manifest(folder, manifest).bundle()
-        # Only listed files are hashed, so every file that is read must be listed.
+        # Only files that the manifest lists are checked by their hash. So no other file may be read.
         for graph in bundle.graphs.values():
             if graph.path.name not in manifest["files"]:
                 raise InputError(
@@ -279,7 +321,7 @@ class Bundle:
                     f"bundle {folder}: {graph.path.name} reads {shown(location)}, which is not listed under"
                     f" files; {_AGAIN}"
                 )
-        # Last: what does not fit together would else show in flight, as a wrong size in a frame.
+        # Checked here, because a tensor of a wrong size would otherwise be noticed only during tracking.
         check_signatures(
             str(folder),
             bundle.spec.image_side,
@@ -294,7 +336,10 @@ class Bundle:
     def check_session(
         self, name: str, inputs: Iterable[SessionTensor], outputs: Iterable[SessionTensor]
     ) -> None:
-        """Compare an opened graph's tensors with the manifest's table; raises InputError."""
+        """Raise InputError if an opened graph has other tensors than the manifest declares.
+
+        ``name`` is the graph's name, ``inputs`` and ``outputs`` are the tensors as onnxruntime reports them.
+        """
         graph = self.graphs[name]
         for kind, table, found in (("input", graph.inputs, inputs), ("output", graph.outputs, outputs)):
             real = {
@@ -309,7 +354,7 @@ class Bundle:
 
 
 def default_bundle() -> Bundle:
-    """Return the bundle that ships inside the package."""
+    """Return the bundle that is installed with the package."""
     return Bundle.load(MODELS / DEFAULT_BUNDLE)
 
 
@@ -348,7 +393,10 @@ def _no_number(text: str) -> None:
 
 
 class _Manifest:
-    """Takes typed entries out of the manifest, naming the one that is missing or wrong."""
+    """Reads entries from a bundle's manifest and checks their types and values.
+
+    An entry that is missing or wrong raises InputError with the entry's name.
+    """
 
     def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
         self._folder = folder
@@ -454,7 +502,7 @@ class _Manifest:
 
 
 def file_sha256(path: Path) -> str:
-    """Hexadecimal sha256 of a file."""
+    """Return the SHA-256 of a file, hexadecimal."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):
@@ -463,7 +511,10 @@ def file_sha256(path: Path) -> str:
 
 
 def _check_file(path: Path, sha256: str, size: int) -> None:
-    """Compare a file with its entry; the hash once per process as long as the file stays untouched."""
+    """Raise InputError if a file has another size or hash than the manifest states.
+
+    The hash is computed only once in a process, unless the file's size or time of change differs.
+    """
     if not path.is_file():
         raise InputError(f"bundle file {path} is missing; {_AGAIN}")
     stat = path.stat()
@@ -481,8 +532,10 @@ def _check_file(path: Path, sha256: str, size: int) -> None:
 
 
 def _locations(path: Path) -> frozenset[str]:
-    """Return the files that a graph reads; looked for once per process as long as the graph stays
-    untouched."""
+    """Return the same as `external_files`, but read the graph only once in a process.
+
+    The graph is read again if its size or time of change differs.
+    """
     stat = path.stat()
     key = (str(path.resolve()), stat.st_mtime_ns, stat.st_size)
     if key not in _located:

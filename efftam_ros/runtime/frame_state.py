@@ -1,4 +1,4 @@
-"""The frame protocol: order of a pipeline's calls, state of each target's frame, checks of arguments."""
+"""The part of a pipeline that all back ends share: order of calls, state of each target, argument checks."""
 
 from __future__ import annotations
 
@@ -20,19 +20,26 @@ from efftam_ros.runtime.preprocess import CERTAIN, EncodedPrompt, boxes_and_area
 from efftam_ros.runtime.spans import BACK_END, Watch, watch_methods
 
 ALTERNATIVES = range(1, 4)
-"""Rows of the decoder's output that compete on tracked frames and after a single point."""
+"""Rows of the decoder's output that are the candidates of a tracked frame, or after a prompt of one point."""
 SINGLE = range(1)
-"""Row of the single answer to an unambiguous prompt."""
+"""Row of the decoder's output that is the only candidate after any other prompt."""
 
 
 ANSWERS = ("boxes", "areas", "ious", "presence", "levels")
-"""The mask decoder's small outputs, in the order of `Decoded`; not every network gives the last."""
+"""Names of the mask decoder's small outputs, in the order of `Decoded`. Some networks lack the last one."""
 
 
 class Decoded(NamedTuple):
-    """The mask decoder's small outputs: ``boxes`` float32 [4,4] (left, top, right, bottom) and ``areas`` [4]
-    in network px, ``ious`` [4], ``presence`` logit, ``levels`` [4,2,4] in network px, where the graph has
-    them."""
+    """The mask decoder's small outputs for its four masks.
+
+    Attributes:
+        boxes: float32 [4, 4], left, top, right and bottom edge of each mask, network px.
+        areas: float32 [4], area of each mask, network px^2.
+        ious: float32 [4], predicted IoU of each mask, 0..1.
+        presence: Logit of the presence: above 0 if the network sees the target.
+        levels: float32 [4, 2, 4], two further boxes for each mask (docs/bundle.md), network px; None if the
+            graph does not give them.
+    """
 
     boxes: NDArray[np.float32]
     areas: NDArray[np.float32]
@@ -42,7 +49,7 @@ class Decoded(NamedTuple):
 
 
 def check_slots(count: int, *slots: int) -> None:
-    """Raises IndexError for a slot that a ring of ``count`` lacks."""
+    """Raise IndexError if one of the slots is not a number from 0 to ``count`` - 1."""
     if slots and not (min(slots) >= 0 and max(slots) < count):
         bad = min(slots) if min(slots) < 0 else max(slots)
         raise IndexError(f"slot {bad} is beyond the ring's {count}")
@@ -50,18 +57,19 @@ def check_slots(count: int, *slots: int) -> None:
 
 @dataclass(eq=False)
 class TargetFrame:
-    """One target's look at an image, as the back end computes it.
+    """The state of one `Look`: what the back end computes for one target in one image.
 
     Attributes:
-        look: What is asked about ``target``.
+        look: The views, and the prompt or memory plan, to compute.
+        target: Number of the target's memory.
         size: Width and height of the image, px.
         prompt: The look's prompt in network coordinates; None on tracked images.
-        rows: Rows of the decoder's output, by candidate.
-        found: The answers, by view.
-        is_answered: Whether they are all there.
-        error: Why they are not; raised to who asks for them.
-        seconds: Duration of each stage, s, see `Answers.stage_seconds`.
-        can_be_remembered: Until the image ends.
+        rows: For each candidate, its row in the decoder's output.
+        found: The candidates of each view, in the order of ``look.views``.
+        is_answered: Whether ``found`` is complete.
+        error: The exception that occurred while the candidates were computed, or None. `answered` raises it.
+        seconds: Duration of each stage, s; see `Answers.stage_seconds`.
+        can_be_remembered: Whether a candidate can still be stored in the memory.
     """
 
     look: Look
@@ -77,24 +85,30 @@ class TargetFrame:
 
     @property
     def view(self) -> View:
-        """The view of a look that is no search."""
+        """The only view of the look. A search has several views, and this is its first."""
         return self.look.views[0]
 
     def read(self, view: View, decoded: Decoded) -> Candidates:
-        """Return the candidates of one view, px of the image; for a mask prompt its own mask."""
+        """Return the candidates of one view in px of the image, made of the decoder's outputs.
+
+        If the prompt is a mask, that mask is the only candidate.
+        """
         boxes, areas, ious, presence, levels = decoded
         if self.prompt is not None and self.prompt.logits is not None:
             boxes, areas = boxes_and_areas(self.prompt.logits[None])
             ious, presence = np.ones(1, np.float32), CERTAIN
-            levels = None if levels is None else np.stack([boxes, boxes], axis=1)  # it has no soft edge
+            # A mask prompt has sharp edges, so its boxes of all levels are the same.
+            levels = None if levels is None else np.stack([boxes, boxes], axis=1)
         some = slice(self.rows.start, self.rows.stop) if isinstance(self.rows, range) else self.rows
         levels = None if levels is None else levels[some]
         return Candidates.in_view(view, boxes[some], areas[some], ious[some], presence, levels)
 
 
 class Features(NamedTuple):
-    """The image and view that features belong to. ``seconds``: duration of the stages that computed them,
-    s."""
+    """The image and view from which a target's features were computed.
+
+    ``seconds``: by stage, how long this took, s.
+    """
 
     image: weakref.ref[Image]
     view: View
@@ -105,29 +119,31 @@ class Features(NamedTuple):
 
 
 class FrameState(ABC):
-    """The `Pipeline` contract around what a back end computes: it keeps each target's frame, checks every
-    call, and reads the decoder's numbers.
+    """Base class of all pipelines: checks every call, and stores the state of each target's last look.
 
-    A back end implements the methods with an underscore, which are called in order and with checked
-    arguments. One that computes a look at once implements `_compute`, or the five stages that it consists of;
-    one that computes several together overrides `_start`, `_wait` and `_remember_all`.
+    A back end implements the methods with an underscore. They are called in the right order and with checked
+    arguments. A back end that computes one look after the other implements the stages `_encode`,
+    `_condition`, `_attend` and `_decode`, or replaces `_compute`. A back end that computes the looks of
+    several targets together overrides `_start`, `_wait` and `_remember_all`.
     """
 
     notice = ""
     target_bytes = 0
     is_on_gpu = False
-    """Whether the network leaves the host's processor to others."""
+    """Whether a GPU computes the network, so that the CPU has time for other work meanwhile."""
 
     def __init__(self, spec: PipelineSpec, max_targets: int = 1) -> None:
         self.spec, self.max_targets = spec, max_targets
-        self._frames: dict[int, TargetFrame] = {}  # of each target's last look
-        self._features: dict[int, Features] = {}  # of each target, where a target has a place for them
-        self._memory_seconds: dict[int, float] = {}  # of each target's last image that was remembered
+        self._frames: dict[int, TargetFrame] = {}  # by target, its last look
+        self._features: dict[int, Features] = {}  # by target, from what the features in its buffer were made
+        self._memory_seconds: dict[int, float] = {}  # by target, how long `_remember` last took, s
         self._is_closed = False
 
     def watch(self, watch: Watch) -> None:
-        """Replace the calls of a frame by ``watch``, permanently: those of the contract, and those of
-        the libraries that the back end computes with. Without it they cost nothing more."""
+        """Replace the calls that process a frame permanently by wrappers that ``watch`` returns.
+
+        These are the methods of `Pipeline`, and in back ends also the calls of the libraries that they use.
+        """
         watch_methods(watch, BACK_END, self, "look", "remember")
         watch_methods(watch, BACK_END, self, "answered", label="candidates")
 
@@ -145,7 +161,8 @@ class FrameState(ABC):
         for look in looks:
             self._check_target(look.target)
             prompted += look.prompt is not None
-            self._frames.pop(look.target, None)  # an unusable answer must not leave an earlier one in place
+            # If this look fails, nothing of the target's earlier look may be used in its place.
+            self._frames.pop(look.target, None)
         if CHECKED not in image.derived:
             check_image(image)
         for look in looks:
@@ -153,7 +170,9 @@ class FrameState(ABC):
         if len(frames) < len(looks) or prompted > 1:
             raise ValueError(f"one look per target and one prompt per call: {looks}")
         if prompted:
-            for other in self._frames.values():  # what a prompt conditions has one place
+            # A back end may have one buffer of prompted features for all targets. The new prompt overwrites
+            # it, so an earlier prompted look can no longer be remembered.
+            for other in self._frames.values():
                 other.can_be_remembered &= other.prompt is None
         self._frames |= frames
         try:
@@ -187,7 +206,11 @@ class FrameState(ABC):
             self._close()
 
     def answered(self, frame: TargetFrame) -> list[Candidates]:
-        """Return the candidates of a target's frame, by view; waits for them."""
+        """Wait for the candidates of a look and return them, one item for each view.
+
+        Raises the exception that occurred while they were computed, and RuntimeError if the target was looked
+        at again meanwhile.
+        """
         if not frame.is_answered:
             self._require_last(frame)
             self._wait(frame)
@@ -197,7 +220,11 @@ class FrameState(ABC):
         return frame.found
 
     def mask_of(self, frame: TargetFrame, choice: int) -> NDArray[np.uint8]:
-        """See `Answers.mask`."""
+        """Return the mask of a candidate: uint8 [H, W] of the image, 255 on the target, 0 elsewhere.
+
+        Raises RuntimeError if the target was looked at again, if the look is a search, or if its candidates
+        were not read before.
+        """
         self._require_last(frame)
         if frame.look.is_search or not frame.is_answered:
             raise RuntimeError("no mask: look at one view, and read its candidates")
@@ -214,7 +241,11 @@ class FrameState(ABC):
             raise IndexError(f"target {target} is beyond the {self.max_targets} of this pipeline")
 
     def _checked(self, image: Image, look: Look) -> TargetFrame:
-        """Return the frame of a look, checked. Raises as `Pipeline.look`."""
+        """Check a look and return a new state for it.
+
+        Raises IndexError for an unknown slot, ValueError for views, plan or prompt that do not belong
+        together, and InputError for a prompt that the view does not show.
+        """
         size, plan = (image.width, image.height), look.plan
         check_slots(self.spec.slots, *plan.slots, *plan.pointer_slots)
         if look.is_search and (look.prompt is not None or not plan.slots):
@@ -227,31 +258,31 @@ class FrameState(ABC):
         rows = ALTERNATIVES if encoded.multimask else SINGLE
         return TargetFrame(look, look.target, size, encoded, rows)
 
-    # What a back end computes
+    # The methods below are implemented or overridden by back ends.
 
     def _start(self, image: Image, frames: Sequence[TargetFrame]) -> None:
-        """Compute the looks, or start computing them: `_wait` waits for the results."""
+        """Compute the looks of several targets, or start to compute them. `_wait` waits for the results."""
         for frame in frames:
             try:
                 self._compute(image, frame)
-            except Exception as error:  # a fault of one target does not keep the others from being looked at
+            except Exception as error:  # stored, so that the other targets are still computed
                 frame.error = error
 
     def _settle(self) -> None:
-        """Wait for the looks that were started and not waited for."""
+        """Wait for all looks that were started and whose candidates nobody has waited for."""
         return
 
     def _wait(self, frame: TargetFrame) -> None:
-        """Wait until all answers of a frame are in ``frame.found``."""
+        """Wait until the candidates of all views are in ``frame.found``."""
         return
 
     def _remember_all(self, chosen: Sequence[Chosen]) -> None:
-        """Encode rows of the decoder's output into ring slots."""
+        """Store map and pointer of each chosen candidate in its slot of the memory."""
         for one in chosen:
             self._remember(one)
 
     def _compute(self, image: Image, frame: TargetFrame) -> None:
-        """Compute one look, view by view."""
+        """Compute one look, one view after the other, and store the candidates and the durations in it."""
         begin_s = time.perf_counter()
         for view in frame.look.views:
             self._make_features(image, frame, view)
@@ -266,7 +297,7 @@ class FrameState(ABC):
             frame.seconds["memory_encoder"] = self._memory_seconds.pop(frame.target)
 
     def _make_features(self, image: Image, frame: TargetFrame, view: View) -> None:
-        """Compute the features of a view, unless those of the target are of this image and view."""
+        """Compute the features of a view, unless the target's buffer contains them already."""
         made = self._features.get(frame.target)
         if made is None or not made.are_of(image, view):
             self._features.pop(frame.target, None)
@@ -278,37 +309,47 @@ class FrameState(ABC):
             frame.seconds |= made.seconds
 
     def _encode(self, frame: TargetFrame, image: Image, view: View) -> None:
-        """Preprocess and run the image encoder."""
+        """Make the network input of this view and compute its features by the image encoder."""
         raise NotImplementedError
 
     def _condition(self, frame: TargetFrame) -> None:
-        """Run the prompt encoder on the features: conditioned on the frame's prompt, or on nothing."""
+        """Condition the features by the prompt encoder, on the prompt if the frame has one."""
         raise NotImplementedError
 
     def _attend(self, frame: TargetFrame, plan: MemoryPlan) -> None:
-        """Run memory attention on at least one slot."""
+        """Condition the features on the slots of the plan by the memory attention; the plan has a slot."""
         raise NotImplementedError
 
     def _decode(self, frame: TargetFrame) -> Decoded:
-        """Run the mask decoder and wait for its answers, which hold until the next call. With a mask prompt
-        the mask of row 0 becomes ``prompt.logits``, for `_remember` and `_mask`."""
+        """Compute the masks by the mask decoder, and return its small outputs.
+
+        The arrays are valid until the next call. If the frame's prompt is a mask, ``prompt.logits`` must
+        replace the logits of row 0, which `_remember` and `_mask` use later.
+        """
         raise NotImplementedError
 
     @abstractmethod
     def _remember(self, chosen: Chosen) -> None:
-        """Encode a row of the decoder's output into a ring slot."""
+        """Store map and pointer of a chosen candidate in its slot of the memory."""
 
     @abstractmethod
     def _mask(self, frame: TargetFrame, row: int) -> NDArray[np.uint8]:
-        """See `Answers.mask`."""
+        """Return the mask of a row of the decoder's output: uint8 [H, W] of the image, 255 on the target."""
 
     @abstractmethod
     def _close(self) -> None:
-        """Free everything; called once."""
+        """Free all resources. This is called once."""
 
 
 class Chosen(NamedTuple):
-    """A frame to be remembered: a row of the decoder's output, and the slot that it goes to."""
+    """A candidate to store in the memory.
+
+    Attributes:
+        frame: The look of the target that found the candidate.
+        row: The candidate's row in the decoder's output.
+        slot: The slot of the target's memory that is overwritten.
+        present: False stores an empty mask, and the network's "no object" as the pointer.
+    """
 
     frame: TargetFrame
     row: int
@@ -317,7 +358,7 @@ class Chosen(NamedTuple):
 
 
 class FrameAnswers:
-    """The `Answers` contract: the frames of one call of `look`."""
+    """Implements `Answers`: gives access to the results of one call of `look`."""
 
     def __init__(self, state: FrameState, frames: Mapping[int, TargetFrame]) -> None:
         self._state, self._frames = state, frames
@@ -333,12 +374,14 @@ class FrameAnswers:
 
 
 def round_bfloat16(values: NDArray[np.float32]) -> None:
-    """Round a contiguous float32 array in place to the nearest bfloat16, which numpy lacks, ties to even.
-    Infinities and NaN stay what they are."""
+    """Round a contiguous float32 array in place to the nearest values of bfloat16, ties to even.
+
+    Infinities and NaN stay. This function exists because numpy has no bfloat16.
+    """
     finite = np.isfinite(values)
     bits = values.view(np.uint32)
     half = ((bits >> np.uint32(16)) & np.uint32(1)) + np.uint32(0x7FFF)
-    if not finite.all():  # the carry would turn some NaN into infinity or zero
+    if not finite.all():  # adding ``half`` to the bits of a NaN could turn it into an infinity or zero
         half *= finite
         np.bitwise_or(bits, np.uint32(0x10000), out=bits, where=np.isnan(values))
     bits += half

@@ -1,7 +1,7 @@
-"""Describes crops by the identity network: vectors of one individual are alike, whatever network tracks it.
+"""Describes crops of images by the identity network: crops that show the same object give similar vectors.
 
-It runs on the host for every back end, through ONNX Runtime's CPU provider: a crop takes about a millisecond,
-and most are described after the answer was published.
+The identity network runs on the CPU with every back end, by ONNX Runtime. A GPU would gain little: a crop
+takes about a millisecond, and most crops are described after the answer was published.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ REMEDY = "install efftam_ros again, or set the parameter identity to false"
 
 
 def read_network(folder: Path = SHIPPED) -> tuple[dict[str, Any], bytes]:
-    """Manifest and graph. Raises BackendError when one is missing or is not what it must be."""
+    """Return the manifest and the ONNX graph of the identity network.
+
+    Raises BackendError if a file is missing, damaged or of another format.
+    """
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         content = (folder / GRAPH).read_bytes()
@@ -46,20 +49,20 @@ def read_network(folder: Path = SHIPPED) -> tuple[dict[str, Any], bytes]:
 
 
 class Identity:
-    """The identity network. `describe` may be called from any thread."""
+    """The loaded identity network. `describe` may be called from any thread."""
 
     def __init__(self, folder: Path = SHIPPED) -> None:
-        """Load the network. Raises BackendError when a file is missing or is not the one of the manifest."""
+        """Load the network. Raises BackendError if a file is missing, damaged or of another format."""
         manifest, content = read_network(folder)
         self.side, self.size = int(manifest["side"]), int(manifest["size"])
-        """Of a crop, px; numbers of a vector."""
+        """Side of the square crop that the network receives, px; length of the vectors that it gives."""
         self._session = _session(content)
 
     def describe(self, image: Image, boxes: Sequence[Box]) -> NDArray[np.float32]:
-        """Return the vectors of what boxes (image px) of an image show, float32 [n, size], each of length 1.
+        """Return one vector for each box of an image: float32 [n, size], each vector of Euclidean norm 1.
 
-        Only the boxes' pixels are read and converted, in any encoding. NaN where a box has no pixel in the
-        image, or for a bad image.
+        Boxes are in px of the image, which may have any encoding. Only the pixels in the boxes are read. The
+        vector is NaN if its box has no pixel in the image, or if the image can't be used.
         """
         vectors = np.full((len(boxes), self.size), np.nan, np.float32)
         crops = [
@@ -89,7 +92,7 @@ def _session(content: bytes):  # type: ignore[no-untyped-def]  # onnxruntime has
     except ImportError:
         raise BackendError("onnxruntime is not installed", "pip install onnxruntime") from None
     options = onnxruntime.SessionOptions()
-    # One crop is too little work for two threads, and the tracker's network needs the others.
+    # One thread: a crop is too little work for two, and the network of the tracker needs the other cores.
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
     return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])

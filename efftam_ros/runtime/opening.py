@@ -1,4 +1,4 @@
-"""Opening a back end, and a tracker on it, or raising an error with the remedy."""
+"""Opens a back end, and a tracker that uses it."""
 
 from __future__ import annotations
 
@@ -22,29 +22,32 @@ if TYPE_CHECKING:
     from efftam_ros.runtime.spans import Watch
 
 REFERENCES, POLICIES_GROUP = "efftam_workshop", "efftam.policies"
-"""The package that lists the reference policies among its entry points, and their group."""
+"""The package that contains the reference policies, and the group of entry points in which it lists them."""
 INSTALL_REFERENCES = "pip install '.[workshop]' in a checkout of efftam_ros"
 
 
 def open_pipeline(config: PipelineConfig | None = None, bundle: Bundle | None = None) -> Pipeline:
-    """Load a bundle into a back end, ready for the first frame, with a memory for each target there may be.
+    """Load a bundle into a back end and return the pipeline, ready for the first frame.
 
-    ``bundle``: an opened one in place of the configured folder.
+    Args:
+        config: Back end, bundle and other settings; None: `PipelineConfig()`.
+        bundle: A bundle that is loaded already. It replaces the folder ``config.bundle``.
 
-    Raises InputError (a precision or another setting that the back end does not offer, faulty bundle) and
-    BackendError (never a slower back end in place of the one asked for).
+    Raises:
+        InputError: The back end does not offer the precision or another setting, or the bundle is faulty.
+        BackendError: The back end can't run here. No other back end is opened in its place.
     """
     config = config or PipelineConfig()
     row = backend_of(config.backend)
     precision, max_targets = row.resolved(config.precision), config.max_targets
     if config.zero_copy and not row.gpu:
-        raise InputError(f"zero_copy is for the back ends on a GPU; {row.name} reads images where they are")
+        raise InputError(f"zero_copy is for back ends on a GPU, and {row.name} uses none; set it to false")
     if bundle is None:
         bundle = Bundle.load(expanded(config.bundle)) if config.bundle else default_bundle()
     try:
         if not row.gpu:
             return function_of(row)(bundle, config.threads, max_targets)
-        # Here, so that a CPU flight imports nothing of CUDA.
+        # Imported only for a GPU, so that a computer without one needs no CUDA library.
         from efftam_ros.runtime.device.opening import open_device_pipeline
 
         return open_device_pipeline(bundle, row, precision, config.verify, config.zero_copy, max_targets)
@@ -58,15 +61,26 @@ def open_pipeline(config: PipelineConfig | None = None, bundle: Bundle | None = 
 def open_targets(
     pipeline: Pipeline, config: TrackerConfig | None = None, watch: Watch | None = None
 ) -> TargetSet:
-    """Return a tracker on a pipeline, for as many targets as that has memories, with its sources beside the
-    network: camera motion, points and identity. ``watch`` replaces the calls of these sources
-    (`runtime.spans`). Raises InputError where the policy's package is not installed, and BackendError when
-    the identity network can't be used."""
+    """Return a tracker for several targets that computes its network by ``pipeline``.
+
+    With the default policy the tracker also uses points on the target, and camera motion and the identity
+    network if ``config`` enables them.
+
+    Args:
+        pipeline: Runs the network. Its ``max_targets`` is the largest number of targets.
+        config: Settings of the tracker; None: `TrackerConfig()`.
+        watch: Wraps the calls that compute camera motion, points and identity, for example to time them (see
+            `runtime.spans`); None: the calls stay as they are.
+
+    Raises:
+        InputError: The package of the configured policy is not installed.
+        BackendError: The identity network can't be used.
+    """
     from efftam_ros.core.targets import TargetSet
 
     config = config or TrackerConfig()
     make_policy = policy_of(config.policy)
-    if config.policy != DEFAULT_POLICY:  # a reference policy uses none of this package's additions
+    if config.policy != DEFAULT_POLICY:  # the reference policies use only the network
         return TargetSet(pipeline, config, make_policy=make_policy)
     from efftam_ros.images.camera_motion import ImageCameraMotion
     from efftam_ros.images.points import FlowPoints, is_blank
@@ -93,7 +107,7 @@ def _watched_points(watch: Watch) -> PointSource:
 
 
 def policy_of(name: str) -> MakePolicy:
-    """Return the policy of this name. Raises InputError where its package is not installed."""
+    """Return the class of the policy with this name. Raises InputError if its package is not installed."""
     if name == DEFAULT_POLICY:
         from efftam_ros.core.policies.default import DefaultPolicy
 

@@ -1,4 +1,4 @@
-"""What surrounds the network on the host: its input from pixels and prompts, boxes and masks from logits."""
+"""Makes the network's input from pixels and prompts, and boxes and masks from its logits, on the CPU."""
 
 from __future__ import annotations
 
@@ -16,32 +16,44 @@ from efftam_ros.core.types import Image, Prompt
 from efftam_ros.images.pixels import CHECKED, Region, check_image
 
 DENSITY = 0.6
-"""Least number of samples per image pixel and axis. At 1 there is no aliasing; at 0.6 every pixel still
-contributes (bilinear sampling reaches one pixel to either side), the result is as close to the reference, and
-a frame takes a third of the time of OpenCV's area filter."""
+"""Smallest number of samples per image pixel and axis.
+
+With 1 there is no aliasing. With 0.6 every pixel still contributes, because a bilinear sample reaches one
+pixel to either side. The network's input is then as close to that of the reference as with 1, and is made in
+a third of the time that OpenCV's area filter takes.
+"""
 BILINEAR_MARGIN = 2
-"""Pixels outside the view that its samples may read: one for bilinear sampling, one for rounding."""
+"""How far outside a view its samples may read pixels, px.
+
+One pixel is for bilinear sampling, the other for rounding errors.
+"""
 MAX_SAMPLES = 4096
-"""Most samples along a side of the sampled square, at three bytes per sample. A view that shows more than
-6700 px along a side skips pixels."""
+"""Largest number of samples along a side of a view, which limits the memory for them.
+
+A view with a side of more than 6700 px therefore skips pixels of the image.
+"""
 
 
 class Preprocessor:
-    """Converts image bytes to ``float32 [1, 3, side, side]``: RGB, ``(value/255 - mean) / std`` per channel.
+    """Converts the pixels of a view to the network's input.
 
-    Filter: bilinear sampling on a grid ``m`` times as fine as the network's, averaged by exactly ``m``. ``m``
-    is the smallest whole number that gives at least 0.6 samples per image pixel (1 when shrinking by less
-    than 5/3), limited to 4096 samples along a side. Full and window views use the same filter, so that an
-    object looks the same in both; an image point p is mapped to ``view.to_network(p)``.
+    The input is float32 [1, 3, side, side] in the order RGB, with ``(value / 255 - mean) / std`` in each
+    channel.
 
-    Compared with the reference's filter (Pillow's antialiased bicubic) it differs by 0.6 grey levels RMS on
-    the golden clip at 512; the masks of the whole tracked clip have an IoU with the reference's of 0.9996 in
-    the mean and 0.9990 in the worst frame.
+    The view is sampled bilinearly on a grid that is ``m`` times as fine as the network's. Then ``m`` x ``m``
+    samples are averaged to one network pixel. ``m`` is the smallest whole number that gives at least 0.6
+    samples per image pixel and axis. It is 1 if the view is reduced by less than 5/3, and is limited so that
+    a side has at most 4096 samples. Full and window views use the same filter, so that an object looks the
+    same in both. An image point p is mapped to ``view.to_network(p)``.
+
+    The reference uses Pillow's antialiased bicubic filter. On its test clip at 512 network px, the inputs
+    differ by 0.6 grey levels RMS. The masks of the tracked clip have a mean IoU of 0.9996 with those of the
+    reference, and 0.9990 in the worst frame.
     """
 
     def __init__(self, side: int, mean: tuple[float, float, float], std: tuple[float, float, float]) -> None:
         self._side = side
-        # (pixel / 255 - mean) / std as one multiplication and one addition.
+        # With these numbers, (pixel / 255 - mean) / std is one multiplication and one addition.
         self._gain = [1.0 / s for s in std]
         self._shift = [-m / s for m, s in zip(mean, std, strict=True)]
         self._input = np.zeros((1, 3, side, side), np.float32)
@@ -49,21 +61,22 @@ class Preprocessor:
 
     @property
     def output(self) -> NDArray[np.float32]:
-        """The C-contiguous array that every call fills and returns."""
+        """The C-contiguous array, float32 [1, 3, side, side], that every call fills and returns."""
         return self._input
 
     def __call__(self, image: Image, view: View) -> NDArray[np.float32]:
-        """Compute the network input of a view, in an array that the next call overwrites.
+        """Compute the network input of a view and return it in an array that the next call overwrites.
 
-        Outside the image the input is black. Only pixels inside the view are read. Raises InputError as
-        `pixels.check_image` does.
+        Where the view reaches beyond the image, the input is black. Only pixels in the view and next to it
+        are read. Raises InputError for an image that can't be used, and ValueError for a view of another
+        side.
         """
         encoding = image.derived.get(CHECKED) or check_image(image)
         side = self._side
         if view.side != side:
             raise ValueError(f"view of side {view.side} given to a preprocessor of side {side}")
         is_full = view.is_full(image.width, image.height)
-        # A window of a large image: only its pixels are converted to the network's channels.
+        # Of a window, only the pixels that its samples read are converted from the image's encoding.
         if is_full:
             region = Region(0, 0, image.width, image.height)
         else:
@@ -79,7 +92,8 @@ class Preprocessor:
             )
         else:
             sampled = _warp(pixels, region, view, fine, sampled)
-        # Bilinear samples of a strongly reduced picture would miss small targets between them.
+        # Averaging several samples is needed when the view is strongly reduced, because small targets could
+        # otherwise lie between the samples.
         if fine > 1:
             small = self._buffer("small", (side, side, *pixels.shape[2:]), pixels.dtype)
             sampled = cv2.resize(sampled, (side, side), dst=small, interpolation=cv2.INTER_AREA)
@@ -87,7 +101,10 @@ class Preprocessor:
         return self._input
 
     def _normalise(self, small: NDArray[Any], red_green_blue: tuple[int, int, int]) -> None:
-        """Scale and shift each channel into the input, in RGB order."""
+        """Write the channels of the reduced view into `output`, in the order RGB, scaled and shifted.
+
+        ``red_green_blue``: the indices of these channels in the pixels of ``small``.
+        """
         planes: Any = (small,)
         if small.ndim == 3:
             shape = (small.shape[2], self._side, self._side)
@@ -99,7 +116,10 @@ class Preprocessor:
             cv2.addWeighted(plane, gain / 255.0, plane, 0.0, shift, dst=target, dtype=cv2.CV_32F)
 
     def _buffer(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Reused memory that only grows."""
+        """Return an array of this shape in memory that is reused by all calls with the same name and dtype.
+
+        The content is undefined at first, and belongs to the caller until the next such call.
+        """
         key, size = (name, dtype.char), math.prod(shape)
         if key not in self._scratch or self._scratch[key].size < size:
             self._scratch[key] = np.empty(size, dtype)
@@ -107,15 +127,18 @@ class Preprocessor:
 
 
 def fineness(view: View) -> int:
-    """Samples per network px and axis."""
+    """Return how many samples of a view are averaged to one network pixel along each axis."""
     wanted = math.ceil(DENSITY / min(view.scale_x, view.scale_y) - 1e-9)
     return max(1, min(wanted, MAX_SAMPLES // view.side))
 
 
 def _warp(pixels: NDArray[Any], region: Region, view: View, fine: int, out: NDArray[Any]) -> NDArray[Any]:
-    """Sample the region bilinearly on the view's grid, ``fine`` samples per network px and axis."""
+    """Sample the pixels of a region bilinearly on the view's grid, and return ``out`` with the samples.
+
+    ``fine``: number of samples per network px along each axis.
+    """
     sx, sy = view.scale_x * fine, view.scale_y * fine
-    # OpenCV's coordinates refer to pixel centres, the view's to pixel edges: hence the 0.5.
+    # 0.5 is added and subtracted because OpenCV has whole numbers at pixel centres, the view at pixel edges.
     matrix = np.array(
         [
             [sx, 0.0, (region.x0 + 0.5 - view.x) * sx - 0.5],
@@ -128,16 +151,17 @@ def _warp(pixels: NDArray[Any], region: Region, view: View, fine: int, out: NDAr
     )
 
 
-# Network px per pixel of the decoder's logits.
+# Side of a pixel of the decoder's logits, network px.
 CELL = 4
 
 
 def boxes_and_areas(logits: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Boxes [K, 4] (left, top, right, bottom, network px) and areas [K] (network px^2) of logits [K, L, L].
+    """Return the boxes and areas of masks that are given by logits, float32 [K, L, L].
 
-    Same result as the decoder graph: an edge lies where the maximum over rows or columns crosses zero,
-    linearly interpolated between pixel centres, and on the border where the mask touches it. An empty mask
-    gives zeros.
+    Boxes are float32 [K, 4], left, top, right and bottom edge, network px; areas are float32 [K], network
+    px^2. The result is the same as that of the decoder's graph. An edge lies where the maximum over rows or
+    columns crosses zero, interpolated linearly between pixel centres. Where the mask touches the border, the
+    edge lies on the border. An empty mask gives zeros.
     """
     boxes = np.zeros((len(logits), 4), np.float32)
     for box, map_ in zip(boxes, logits, strict=True):
@@ -149,11 +173,12 @@ def boxes_and_areas(logits: NDArray[np.float32]) -> tuple[NDArray[np.float32], N
 
 
 def _crossings(profile: NDArray[np.float32]) -> tuple[float, float]:
-    """Return where a profile first and last crosses zero, in its pixels' edge coordinates."""
+    """Return where a line of values first and last crosses zero; value i belongs to the position i + 0.5."""
     inside = np.flatnonzero(profile > 0)
     first, last = int(inside[0]), int(inside[-1])
     low, high = 0.0, float(len(profile))
-    # Linear between the last pixel outside and the first one inside: edges finer than a cell.
+    # Linear interpolation between the values on both sides of the crossing places the edge finer than a pixel
+    # of the logits.
     if first > 0:
         low = first + 0.5 - profile[first] / (profile[first] - profile[first - 1])
     if last + 1 < len(profile):
@@ -162,15 +187,15 @@ def _crossings(profile: NDArray[np.float32]) -> tuple[float, float]:
 
 
 def image_mask(logits: NDArray[np.float32], view: View, width: int, height: int) -> NDArray[np.uint8]:
-    """Resample the logits [L, L] of a view to a mask uint8 [height, width], 255 where the bilinear logit is
-    above 0.
+    """Return the mask of an image, uint8 [height, width], from the logits of a view, float32 [L, L].
 
-    Pixels whose centre lies outside the view are 0.
+    The mask is 255 where the logit, interpolated bilinearly, is above 0. Elsewhere it is 0, also at pixels
+    with a centre outside the view.
     """
     if view.is_full(width, height):
         scaled = cv2.resize(logits, (width, height), interpolation=cv2.INTER_LINEAR)
         return _positive(scaled)
-    # Only the pixels of the window are computed: a window is a small part of a large image.
+    # Of a window only its own pixels are computed, because it may be a small part of a large image.
     mask = np.zeros((height, width), np.uint8)
     extent_x, extent_y = view.extent
     x0, x1 = centres_within(view.x, view.x + extent_x, width)
@@ -191,28 +216,40 @@ def image_mask(logits: NDArray[np.float32], view: View, width: int, height: int)
 
 
 def _positive(values: NDArray[Any]) -> NDArray[np.uint8]:
-    """255 where a value is above 0, else (also for NaN) 0."""
+    """Return an array that is 255 where a value is above 0, and 0 elsewhere, also for NaN."""
     return (values > 0).view(np.uint8) * np.uint8(255)
 
 
 def centres_within(low: float, high: float, size: int) -> tuple[int, int]:
-    """Range [first, end) of the pixels in a line of ``size`` whose centres lie in [low, high)."""
+    """Return the range (first, end) of the pixels whose centres lie in [low, high); ``end`` is exclusive.
+
+    The line has ``size`` pixels. Pixel i reaches from i to i + 1.
+    """
     return max(0, int(np.ceil(low - 0.5))), min(size, int(np.ceil(high - 0.5)))
 
 
-# Absolute value of the logits of a mask prompt, which replace the network's output.
+# Absolute value of the logits that stand for a mask prompt, and logit of its presence.
 CERTAIN = 10.0
-# Rounding error by which a point on the image's edge may lie outside a view that ends there.
+# How far outside the view a prompted point may be, px. Rounding errors can move a point on the image's edge
+# outside a view that ends at this edge.
 ROUNDING_PX = 1e-6
 _ANOTHER_VIEW = "encode one that shows it"
 
 
 @dataclass(frozen=True)
 class EncodedPrompt:
-    """Inputs of the prompt encoder: ``points`` float32 [1, n, 2] network px, ``labels`` int64 [1, n] (1 on
-    the target, 0 off it, 2 and 3 the corners of a box, -1 padding), ``mask`` float32 [1, 1, S, S] 0 or 1,
-    ``has_mask`` float32 [1]. ``multimask``: three alternatives are offered instead of the single answer;
-    ``logits``: float32 [S/4, S/4] of a mask prompt, else None."""
+    """A prompt as the prompt encoder receives it.
+
+    Attributes:
+        points: float32 [1, n, 2], points (x, y), network px.
+        labels: int64 [1, n], one label per point: 1 on the target, 0 beside it, 2 the top left corner of a
+            box, 3 the bottom right corner of a box, -1 padding.
+        mask: float32 [1, 1, S, S], 1 on the target, 0 elsewhere; all 0 without a mask prompt.
+        has_mask: float32 [1], 1 if the prompt is a mask, else 0.
+        multimask: Whether the decoder's three alternative masks are the candidates, instead of its single
+            mask.
+        logits: float32 [S/4, S/4], logits of a mask prompt; None for other prompts.
+    """
 
     points: NDArray[np.float32]
     labels: NDArray[np.int64]
@@ -223,7 +260,10 @@ class EncodedPrompt:
 
 
 def no_prompt(side: int) -> EncodedPrompt:
-    """Return the prompt of a tracked frame: one padding point."""
+    """Return the prompt that tracked frames use: a padding point, and no mask.
+
+    ``side``: side of the network's input, px.
+    """
     return EncodedPrompt(
         points=np.zeros((1, 1, 2), np.float32),
         labels=np.full((1, 1), -1, np.int64),
@@ -234,8 +274,11 @@ def no_prompt(side: int) -> EncodedPrompt:
 
 
 def encode_prompt(prompt: Prompt, view: View, width: int, height: int) -> EncodedPrompt:
-    """Convert a prompt on an image of this size to the view's network pixels; a box is clipped. Raises
-    InputError as `Prompt.checked` does, and where the view does not show what is marked."""
+    """Convert a prompt on an image of this size to network pixels of a view.
+
+    A box is clipped to the image. Raises InputError if the prompt can't be used on the image, or if the view
+    does not show what it marks.
+    """
     prompt.checked(width, height)
     if prompt.mask is not None:
         return _encode_mask(prompt.mask, view, width, height)
@@ -246,7 +289,7 @@ def encode_prompt(prompt: Prompt, view: View, width: int, height: int) -> Encode
         if view.to_network(box).clipped(view.side, view.side).is_empty:
             raise InputError(f"selection box {box.xywh()} px lies outside {_describe(view)}; {_ANOTHER_VIEW}")
         points += [(box.x, box.y), (box.x1, box.y1)]
-        # As the network was trained: a box is its two corners, with labels of their own.
+        # The network was trained with boxes as two corners: label 2 is top left, label 3 bottom right.
         labels += [2, 3]
     right, bottom = view.extent[0] + ROUNDING_PX, view.extent[1] + ROUNDING_PX
     for x, y in prompt.points:
@@ -279,7 +322,7 @@ def _encode_mask(mask: NDArray[np.bool_], view: View, width: int, height: int) -
             f"selection mask of {np.count_nonzero(mask)} px leaves nothing in {_describe(view)}"
             f" at {side} x {side} network px; mark a larger target, or choose view window"
         )
-    # The mask that was drawn is the answer: the decoder's own would only blur it.
+    # The given mask itself becomes the candidate. The decoder would only give a blurred version of it.
     quarter = triangle_weights(side, side // 4)
     return replace(
         no_prompt(side),
@@ -293,18 +336,20 @@ def _encode_mask(mask: NDArray[np.bool_], view: View, width: int, height: int) -
 def triangle_weights(
     source: int, target: int, pitch: float | None = None, origin: float = 0.0
 ) -> NDArray[np.float32]:
-    """Weights [target, source] that resample a line of ``source`` pixels to ``target`` samples.
+    """Return weights, float32 [target, source], that resample a line of pixels.
 
-    Sample i lies at ``origin + (i + 0.5) * pitch`` in source pixel edges (default: the whole line); its
-    weights fall linearly to zero at a distance of one pitch (at least one pixel) and sum to 1, also where the
-    line's end cuts them. Samples outside the line weigh nothing.
+    The line has ``source`` pixels and is resampled to ``target`` samples. Sample i lies at
+    ``origin + (i + 0.5) * pitch``, where pixel k reaches from k to k + 1. With ``pitch`` None the samples
+    cover the whole line. The weights of a sample decrease linearly to zero at a distance of one pitch, but at
+    least one pixel. They sum to 1, also near the ends of the line. All weights of a sample outside the line
+    are 0.
     """
     pitch = source / target if pitch is None else pitch
     centres = origin + (np.arange(target) + 0.5) * pitch
     distance = np.abs(np.arange(source) + 0.5 - centres[:, None]) / max(pitch, 1.0)
     weights = np.maximum(1.0 - distance, 0.0)
     weights /= np.maximum(weights.sum(axis=1, keepdims=True), 1e-12)
-    # A view may reach beyond the image: there is no target there.
+    # A view may reach beyond the image, where no pixel belongs to the target.
     weights[(centres < 0.0) | (centres > source)] = 0.0
     return weights.astype(np.float32)
 
@@ -313,11 +358,11 @@ _WORKSPACE_SIDE = 512
 
 
 def reserve_workspace() -> None:
-    """Make BLAS allocate its workspace now.
+    """Compute matrix products so that BLAS allocates its workspace now.
 
-    If no memory is left at its first matrix product, BLAS retries forever while holding the interpreter's
-    lock. Small products use no workspace on some processors, so these are large enough for any, and for all
-    threads of BLAS.
+    BLAS allocates at its first matrix product. If no memory is left then, BLAS retries forever while it holds
+    Python's interpreter lock. These matrices are large, because BLAS uses no workspace for small products on
+    some processors, and because all its threads must take part.
     """
     for dtype in (np.float32, np.float64):
         square = np.ones((_WORKSPACE_SIDE, _WORKSPACE_SIDE), dtype)
@@ -327,5 +372,5 @@ def reserve_workspace() -> None:
 def resample(
     values: NDArray[np.float32], rows: NDArray[np.float32], columns: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """Resample [H, W] by the weights of its rows [h, H] and columns [w, W] to float32 [h, w]."""
+    """Resample values [H, W] to float32 [h, w] by weights for the rows [h, H] and for the columns [w, W]."""
     return rows @ (values @ columns.T)

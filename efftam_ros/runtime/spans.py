@@ -1,4 +1,4 @@
-"""Lets the calls that a frame consists of be timed: what each is for, and how a timed one takes its place."""
+"""Wraps the calls that process a frame, so that a measurement can time them and add up the times by cause."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 NETWORK = "network"
-"""A graph of the network computes on the host."""
+"""Cause of the calls that compute a graph of the network on the CPU."""
 LAUNCH = "graph launch"
 BINDING = "binding"
 WAIT = "wait"
 COPIES = "copies"
 EVENTS = "events"
-"""Other calls of the CUDA driver: events, contexts."""
+"""Cause of the CUDA driver's calls that no other cause covers, such as those for events and contexts."""
 PREPROCESSING = "preprocessing"
 BACK_END = "Python of the back end"
 CAMERA_MOTION = "camera motion"
@@ -34,21 +34,23 @@ CAUSES = (
     POLICY,
     PUBLISHING,
 )
-"""The causes of time in a frame during which the network does not compute."""
+"""All causes of calls that are not the network's own computation."""
 
 Watch = Callable[[str, str, Callable[..., Any]], Callable[..., Any]]
-"""Gets a cause, a name and a call, and returns what takes the call's place."""
+"""A function that receives a cause, a name and a function, and returns a wrapper of that function."""
 
 
 def watch_methods(watch: Watch, cause: str, owner: object, *names: str, label: str = "") -> None:
-    """Replace methods of an object by what ``watch`` makes of them. ``label``: their name in place of the
-    method's own."""
+    """Replace the named methods of an object by the wrappers that ``watch`` returns for them.
+
+    ``watch`` receives ``label`` as the name of each method, or the method's own name if ``label`` is empty.
+    """
     for name in names:
         setattr(owner, name, watch(cause, label or name, getattr(owner, name)))
 
 
 def cause_of_driver_call(name: str) -> str:
-    """Return what a function of the CUDA driver is for, by its name."""
+    """Return the cause, one of `CAUSES`, to which a function of the CUDA driver with this name belongs."""
     if "Synchronize" in name:
         return WAIT
     if name.startswith(("cuMemcpy", "cuMemset")):

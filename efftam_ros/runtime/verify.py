@@ -1,7 +1,8 @@
-"""Whether a back end computes what the CPU computes: the same frames through both pipelines, as in flight.
+"""Checks that a back end computes what the CPU computes, by processing the same frames with both pipelines.
 
-The first run is as frames are in flight, with nothing between the calls that a missing wait could hide
-behind. The second reads what every stage left on the device, and so names the first one that differs.
+The back end processes the frames twice. The first run calls the pipeline as a tracker does. Nothing waits
+between its calls, so that a wait that the back end forgot shows in the results. The second run reads the
+tensors after every stage, and so finds the first stage that differs.
 """
 
 from __future__ import annotations
@@ -29,39 +30,53 @@ from efftam_ros.runtime.tensorrt.store import check_private, write_atomically
 
 WIDTH, HEIGHT = 480, 360
 RADIUS = 36
-"""Boxes of the two targets, which are striped discs, px."""
+"""Radius of the two targets, which are striped discs, px."""
 SECOND = (340.0, 200.0)
-"""Centre of the second target, which rests."""
+"""Centre of the second target, which does not move, px."""
 SECOND_SLOT = 12
-"""First ring slot of the second target where both have one ring."""
+"""What is added to the number of an image to get its slot for the second target, if both share one memory.
+
+They share one if the pipeline has a memory for only one target.
+"""
 LIMITS = {"mask": 0.1, "box": 0.05, "levels": 0.5, "predicted IoU": 0.05, "presence": 0.05}
 TENSOR_LIMIT = 0.02
-"""Largest `Deviation.value` of these outputs, and of tensors. FP16 with FP32 sums leaves 0.007 of tensors,
-most of it by OpenCV's resizing in fixed point."""
+"""Largest accepted `Deviation.value` of a tensor; `LIMITS` has that of other outputs.
+
+Tensors in FP16 with sums in FP32 deviate by 0.007, mostly because OpenCV resizes in fixed point on the CPU.
+"""
 ROUNDING_PX = 0.01
 INT8_FACTOR = 5.0
-"""Eight bits keep two digits."""
+"""Factor on all limits for INT8, which represents a number by eight bits, about two decimal digits."""
 
 
 class Inspected(Pipeline, Protocol):
-    """A pipeline that shows its tensors."""
+    """A pipeline whose tensors can be read."""
 
     def tensor(self, name: str, target: int = 0) -> NDArray[np.float32]:
-        """Return a copy of what all calls so far left in a tensor: ``image``, an output of the image encoder,
-        ``conditioned``, ``masks`` of the target that was looked at last; a target's ``ring_maps`` and
-        ``ring_pointers``."""
+        """Return a copy of a tensor after all earlier calls.
+
+        ``image``, the outputs of the image encoder, ``conditioned`` and ``masks`` are those of the last look.
+        ``ring_maps`` and ``ring_pointers`` are the memory of the target with this number.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class Deviation:
-    """One result of a pipeline against the CPU's.
+    """By how much one result of a pipeline differs from that of the CPU.
 
-    ``frame``: which, as text; ``stage`` that made ``output``; ``value``: root mean square of the difference
-    over that of the CPU's tensor, of a mask 1 - IoU, of a box the largest difference of its edges over its
-    size, of predicted IoU and presence the largest difference, of the levels 1 where a box is not between
-    those of its outer and inner level (which themselves may differ widely where the logits hardly change);
-    infinite where it is no number.
+    Attributes:
+        frame: Description of the frame, for messages.
+        stage: Stage that computed the result.
+        output: Name of the result.
+        value: The deviation; infinite if it can't be computed, for example because the result has NaN where
+            the CPU's has none. Its definition depends on ``output``. For a tensor it is the root mean square
+            of the difference, divided by the root mean square of the CPU's tensor. For a mask it is 1 - IoU.
+            For a box it is the largest difference of an edge, divided by the square root of the box's area.
+            For predicted IoU and presence it is the largest difference. For levels it is 0 if each box lies
+            between its own outer and inner level, else 1. The levels themselves are not compared, because
+            they differ widely where the logits hardly change.
+        limit: Largest accepted deviation.
     """
 
     frame: str
@@ -75,13 +90,18 @@ class Deviation:
         return not self.value <= self.limit
 
     def __str__(self) -> str:
-        return f"{self.frame}: {self.stage} gives {self.output} that deviate by {self.value:.2g}"
+        return f"{self.frame}: output {self.output} of {self.stage} deviates by {self.value:.2g}"
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """``flown``: deviations of the frames as in flight; ``stages``: with a wait after each call, in order;
-    ``seconds`` that both took."""
+    """The result of comparing a pipeline with the CPU.
+
+    Attributes:
+        flown: Deviations of the run without waits between the calls.
+        stages: Deviations of the run that reads the tensors after every stage, in order of the stages.
+        seconds: Duration of both runs, s.
+    """
 
     flown: tuple[Deviation, ...]
     stages: tuple[Deviation, ...]
@@ -89,25 +109,27 @@ class Agreement:
 
     @property
     def fault(self) -> str:
-        """What is wrong in one line, naming the first stage that differs; "" when all is well."""
+        """The first deviation beyond its limit, in one line with the stage's name; "" if there is none."""
         for found in self.stages:
             if found.is_wrong:
-                return f"{found}, {found.limit} is the limit"
+                return f"{found}; the limit is {found.limit}"
         for found in self.flown:
             if found.is_wrong:
                 return (
-                    f"{found}, {found.limit} is the limit, and no stage does when the host waits after each"
-                    " call: a wait is missing between them"
+                    f"{found}; the limit is {found.limit}. No stage deviates when the host waits after each"
+                    " call, so a wait is missing between two calls"
                 )
         return ""
 
 
 class Reference:
-    """The frames on the CPU in FP32, computed once for all pipelines of a bundle with one target, or with
-    several."""
+    """The results of the CPU in FP32, with which pipelines of the same bundle are compared.
+
+    They are computed once, for pipelines with one target or for pipelines with several.
+    """
 
     def __init__(self, bundle: Bundle, max_targets: int) -> None:
-        # With it comes onnxruntime's CPU provider, which a GPU needs for nothing else.
+        # Imported here, because back ends on a GPU need onnxruntime's CPU provider only for this comparison.
         from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
 
         self._bundle, self._choices = bundle, dict[str, int]()
@@ -117,7 +139,10 @@ class Reference:
             self._wanted = {(frame, output): value for frame, _, output, value in flight.run()}
 
     def judge(self, pipeline: Inspected, precision: str) -> Agreement:
-        """Compare a pipeline that computes in ``precision``."""
+        """Compare a pipeline with the CPU.
+
+        ``precision``: "fp32", "tf32", "fp16" or "int8", whichever the pipeline uses. Limits depend on it.
+        """
         begin = time.monotonic()
         flown, stages = (self._compared(pipeline, precision, staged) for staged in (False, True))
         return Agreement(flown, stages, time.monotonic() - begin)
@@ -138,16 +163,19 @@ class Reference:
 
 
 Found = tuple[str, str, str, NDArray[Any]]
-"""Frame, stage, output, value."""
+"""Description of the frame, name of the stage, name of the output, and its value."""
 
 
 class _Flight:
-    """The frames through one pipeline.
+    """Processes the frames of the comparison with one pipeline.
 
-    A prompt, tracked frames in a window and in the full view with the next image announced, a search, and a
-    second target, in a memory of its own where the pipeline has one: in one view with the first, and each in
-    its own. ``choices``: rows that are remembered, by frame; filled where they are missing, so that all
-    pipelines remember the same.
+    The frames are a prompted one, tracked ones in a window and in the full view (one with the next image
+    announced), a search, and frames with a second target. If the pipeline has memories for two targets, both
+    are processed at once, first in the same view and then each in a view of its own.
+
+    ``choices``: by frame, the candidate that is remembered. Missing entries are added, so that all pipelines
+    that are run with the same dictionary remember the same candidates. ``staged``: whether the tensors are
+    read after every stage.
     """
 
     def __init__(
@@ -165,8 +193,11 @@ class _Flight:
         self._remembered: list[tuple[str, Remembered]] = []
 
     def run(self) -> Iterator[Found]:
-        """Yield the results in the order in which they are made; of the ring at the end, but for
-        ``staged``."""
+        """Yield all results, in the order in which they are computed.
+
+        What the memory contains is read at the end, because reading waits. With ``staged`` it is read after
+        each frame.
+        """
         full = View.full(WIDTH, HEIGHT, self._side)
         yield from self._frame(0, self._window(0), Prompt(box=DISC_BOX))
         yield from self._frame(1, self._window(1))
@@ -217,7 +248,10 @@ class _Flight:
         yield from self._remember({frame: self._remembering(frame, number, second, present)})
 
     def _both(self, number: int, views: tuple[View, View], click: Prompt | None = None) -> Iterator[Found]:
-        """Both targets in an image at once; ``click`` selects the second."""
+        """Process both targets in one image by one call and yield the results.
+
+        ``views``: the view of each target. ``click``: prompt that selects the second target, or None.
+        """
         prompts = {0: None, self._second: click}
         looks = [
             Look(target, (view,), self._plan(number, target > 0), prompts[target])
@@ -269,13 +303,16 @@ class _Flight:
             yield frame, "memory_encoder", name, tensor[remembered.slot]
 
     def _plan(self, number: int, second: bool) -> MemoryPlan:
-        """Return the prompted frame in the last temporal row, the latest others before it."""
+        """Return a plan for image ``number`` with all earlier frames of the target.
+
+        The prompted frame has the last temporal row. The others have the rows from 0 on, the latest first.
+        """
         first, offset = (5, self._second_slot) if second else (0, 0)
         slots = tuple(offset + index for index in (first, *range(number - 1, first, -1)))
         return MemoryPlan(slots, (self._last_row, *range(len(slots) - 1)), slots)
 
     def _window(self, number: int) -> View:
-        """Round the moving target, never whole pixels to whole pixels."""
+        """Return a window around the moving target, with a scale that makes pixels be interpolated."""
         return View.window(160 + 4 * number, 150 + 2 * number, 220, self._side)
 
     def _named(self, number: int, prompt: Prompt | None, second: bool) -> str:
@@ -285,13 +322,13 @@ class _Flight:
 
 
 def deviation(output: str, wanted: NDArray[Any], value: NDArray[Any]) -> float:
-    """`Deviation.value`."""
+    """Return the deviation of a result from the wanted one; see `Deviation.value` for its definition."""
     if wanted.shape != value.shape or not np.array_equal(np.isfinite(wanted), np.isfinite(value)):
         return float("inf")
     if output == "mask":
         union = np.count_nonzero(wanted | value)
         return 1 - np.count_nonzero(wanted & value) / union if union else 0.0
-    if not np.isfinite(wanted).all():  # an empty mask has no box
+    if not np.isfinite(wanted).all():  # both are NaN: the box of an empty mask
         return 0.0
     if output in ("predicted IoU", "presence", "levels"):
         return float(np.abs(value - wanted).max())
@@ -302,8 +339,10 @@ def deviation(output: str, wanted: NDArray[Any], value: NDArray[Any]) -> float:
 
 
 def relative_error(wanted: NDArray[np.float32], value: NDArray[np.float32]) -> float:
-    """Root mean square of the difference over that of the wanted values; infinite where a value is no
-    number."""
+    """Return the root mean square of the difference, divided by the root mean square of ``wanted``.
+
+    The result is infinite if ``value`` has an infinity or NaN.
+    """
     if not np.isfinite(value).all():
         return float("inf")
     scale = float(np.sqrt(np.mean(np.square(wanted, dtype=np.float64))))
@@ -312,8 +351,10 @@ def relative_error(wanted: NDArray[np.float32], value: NDArray[np.float32]) -> f
 
 
 def picture(*discs: tuple[tuple[float, float], tuple[int, int, int]]) -> NDArray[np.uint8]:
-    """Return a picture uint8 [360,480,3] BGR: a coarse pattern and on it striped discs, each with its centre
-    and a colour."""
+    """Return a picture, uint8 [360, 480, 3] BGR, of striped discs on a coarse pattern.
+
+    ``discs``: centre (x, y) in px and colour (blue, green, red) of each disc.
+    """
     random = np.random.default_rng(7)
     drawn = np.kron(random.integers(60, 190, (18, 24, 3)), np.ones((20, 20, 1)))
     rows, columns = np.mgrid[:HEIGHT, :WIDTH]
@@ -324,17 +365,20 @@ def picture(*discs: tuple[tuple[float, float], tuple[int, int, int]]) -> NDArray
 
 
 def moving_disc(number: int) -> tuple[tuple[float, float], tuple[int, int, int]]:
-    """Return where it is in image ``number``, and its colour."""
+    """Return centre (x, y), px, and colour (blue, green, red) of the moving disc in image ``number``."""
     return (160 + 4 * number, 150 + 2 * number), (20, 20, 230)
 
 
 DISC_BOX = Box(160 - RADIUS, 150 - RADIUS, 2 * RADIUS, 2 * RADIUS)
-"""Round the moving disc in the first image."""
+"""The box around the moving disc in the first image."""
 
 
 def images() -> Iterator[Image]:
-    """Eight pictures of two striped discs over a coarse pattern, one of which moves, in the encodings that
-    cameras send most: bgr8, nv12, and mono16 as it is narrowed to mono8."""
+    """Yield eight images of two striped discs, of which one moves, on a coarse pattern.
+
+    The images have the most frequent encodings of cameras in turn: bgr8, nv12, and mono8 as it is made from
+    mono16.
+    """
     levels = Levels()
     for number in range(8):
         bgr = picture(moving_disc(number), (SECOND, (230, 80, 20)))
@@ -350,7 +394,11 @@ def images() -> Iterator[Image]:
 
 
 class AgreementRecord:
-    """A file in ``folder``: a pipeline agreed; found by ``parts``, all that its results depend on."""
+    """A file which records that a pipeline agreed with the CPU.
+
+    ``folder``: where the file is. ``parts``: everything on which the results of the pipeline depend. The name
+    of the file is made from them.
+    """
 
     def __init__(self, folder: Path, parts: Mapping[str, Any]) -> None:
         self._parts = json.loads(json.dumps(parts, sort_keys=True))
@@ -359,7 +407,7 @@ class AgreementRecord:
 
     @property
     def agreed(self) -> bool:
-        """Return whether the file exists and is complete, in a folder that not every user may write."""
+        """Whether a complete file exists that is safe: not every user may write it or its folder."""
         try:
             check_private(self.path.parent)
             check_private(self.path)
@@ -368,8 +416,10 @@ class AgreementRecord:
             return False
 
     def keep(self, agreement: Agreement) -> None:
-        """Write the file, or remove it if the pipeline does not agree. A folder that can't be written is left
-        alone: the check then runs at every start."""
+        """Write the file if the pipeline agrees, else remove it.
+
+        A folder that can't be written causes no error. The comparison then runs at every start.
+        """
         entry = {"key": self._parts, "deviations": [asdict(found) for found in agreement.flown]}
         try:
             if agreement.fault:

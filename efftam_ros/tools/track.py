@@ -305,6 +305,7 @@ def _track_record(track: Track) -> dict[str, Any]:
         **reason_fields(track.reason),
         "box": None if track.box is None else _finite(track.box.xywh()),
         "measured": track.measured,
+        "confidence": None if math.isnan(track.confidence) else track.confidence,
         "presence": track.presence,
         "iou": track.quality,
         "likeness": None if math.isnan(track.likeness) else track.likeness,

@@ -1,1 +1,1 @@
-"""How far a graph that was converted or built is from the same graph in FP32 on the CPU."""
+"""Compares converted or built graphs with the same graphs in FP32 on the CPU."""

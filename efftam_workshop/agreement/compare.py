@@ -1,4 +1,4 @@
-"""How far a network computed one way is from the same network computed another: by graph, and over a clip."""
+"""Compares two computations of one network: graph by graph, and over a clip."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ from efftam_ros.runtime.verify import DISC_BOX, moving_disc, picture, relative_e
 from efftam_workshop.agreement.runners import Arrays, Runner
 
 UNUSED_KEY = -1e4
-"""Added to an unused key's logit: its probability becomes exactly zero, and the value still fits float16."""
+"""Added to the logit of an unused key: its probability becomes exactly zero. The value fits into float16."""
 
 
 def key_bias(layout: MemoryLayout, rows: Sequence[int], pointers: int) -> NDArray[np.float32]:
-    """[1,1,1,K]: 0 for the keys of these temporal rows and the first ``pointers`` slots, else `UNUSED_KEY`.
+    """Return the bias of the attention's logits, [1,1,1,K], for the K keys of a memory.
 
-    Keys in order: the maps by row, then the pointers' tokens. In the pooled layout the maps' pooled keys (a
-    quarter as many) are headed by the unpooled keys of one map, which are used when there is that map alone.
+    The bias is 0 for the keys of the maps in ``rows`` and of the first ``pointers`` slots, and `UNUSED_KEY`
+    for all other keys. The keys are ordered: the maps by temporal row, then the tokens of the pointers. In
+    the pooled layout each map has a quarter as many keys. The unpooled keys of one map precede the pooled
+    keys; they are used when that map is the only one, and the pooled keys otherwise.
     """
     used_rows = np.isin(np.arange(layout.rows), rows)
     used_pointers = (np.arange(layout.pointers) < pointers).repeat(layout.pointer_tokens)
@@ -43,8 +45,11 @@ def key_bias(layout: MemoryLayout, rows: Sequence[int], pointers: int) -> NDArra
 def laid_out(
     layout: MemoryLayout, rows: Sequence[int], maps: NDArray[np.float32], pointers: NDArray[np.float32]
 ) -> dict[str, NDArray[np.float32]]:
-    """Maps [T,N,M] of these temporal rows and pointers [P,C] as the inputs ``maps``, ``pointers`` and
-    ``key_bias`` of the fixed memory attention; zeros where nothing is."""
+    """Return the inputs ``maps``, ``pointers`` and ``key_bias`` of the memory attention of fixed shape.
+
+    ``maps`` [T,N,M] belong to the temporal rows ``rows``; ``pointers`` is [P,C]. Unused rows and slots are
+    zero.
+    """
     placed_maps = np.zeros((layout.rows, layout.tokens, layout.channels), np.float32)
     placed_maps[list(rows)] = maps
     placed_pointers = np.zeros((layout.pointers, layout.pointer_channels), np.float32)
@@ -59,8 +64,8 @@ def laid_out(
 class Chain:
     """The five graphs of `device.memory.GRAPHS`, with the latest frames as memory.
 
-    `inputs` and `results` hold what each graph got and gave last, by graph name; `choice` is the row of the
-    decoder's output that was remembered last.
+    `inputs` and `results` hold the last inputs and outputs of each graph, by the graph's name. `choice` is
+    the row of the mask decoder's output that was remembered last.
     """
 
     def __init__(self, bundle: Bundle, graphs: Mapping[str, Runner]) -> None:
@@ -74,8 +79,10 @@ class Chain:
         self.choice = 0
 
     def decode(self, image: NDArray[np.float32], prompt: EncodedPrompt | None) -> Arrays:
-        """Return the mask decoder's outputs for an image [1,3,S,S] as the network wants it; ``prompt`` starts
-        a new memory, None attends to the memory there is."""
+        """Return the mask decoder's outputs for the preprocessed image [1,3,S,S].
+
+        With a ``prompt`` the memory is cleared first. With None the image attends to the memory.
+        """
         encoded = self._run("image_encoder", {"image": image})
         if prompt is not None:
             self._memory.clear()
@@ -85,7 +92,7 @@ class Chain:
         return self._run("mask_decoder", encoded | prompted)
 
     def remember(self, choice: int, prompted: bool) -> None:
-        """Store the frame with the mask and pointer of this row of the decoder's."""
+        """Append the last decoded frame to the memory, with the mask and pointer of row ``choice``."""
         self.choice = choice
         decoded, encoded = self.results["mask_decoder"], self.results["image_encoder"]
         stored = self._run(
@@ -111,7 +118,10 @@ class Chain:
         return dict(self.results[name])
 
     def _attended(self) -> Arrays:
-        """Return the first frame in the last row, the others newest first from row 0 (docs/bundle.md)."""
+        """Return the inputs of the attention to the frames in memory, in the order of docs/bundle.md.
+
+        The first frame is in the last row. Later frames follow from row 0 on, newest first.
+        """
         layout = self._layout
         latest = [self._memory[0], *reversed(self._memory[1:])]
         rows = [layout.rows - 1, *range(min(len(latest), layout.rows) - 1)]
@@ -121,7 +131,7 @@ class Chain:
 
 
 def prompt_inputs(prompt: EncodedPrompt) -> Arrays:
-    """Return the prompt encoder's inputs besides the features, by name."""
+    """Return the inputs of the prompt encoder, except the image's features, by name."""
     return {
         "points": prompt.points,
         "labels": prompt.labels,
@@ -132,11 +142,12 @@ def prompt_inputs(prompt: EncodedPrompt) -> Arrays:
 
 @dataclass(frozen=True)
 class GraphDeviation:
-    """One output of a graph against the reference's on the same inputs.
+    """The difference between one output of a graph and the reference's output for the same inputs.
 
-    ``relative``: root mean square of the difference over that of the reference's output, infinite where the
-    other's is not finite; ``max_abs``: largest absolute difference, NaN where shapes differ; ``largest``:
-    largest absolute value of the reference, for scale; ``case``: which inputs.
+    ``relative``: root mean square of the difference divided by that of the reference's output; infinite if
+    the compared output is not finite or has another shape. ``max_abs``: largest absolute difference, NaN if
+    the shapes differ. ``largest``: largest absolute value of the reference's output. ``case``: name of the
+    inputs.
     """
 
     graph: str
@@ -149,8 +160,12 @@ class GraphDeviation:
 
 @dataclass(frozen=True)
 class ClipAgreement:
-    """Two chains per frame. ``overlaps``: IoU of the chosen masks (logits > 0 at the decoder's resolution), 1
-    where both are empty, 0 where the candidate's is not finite; ``deviations``: of their logits."""
+    """The differences between two chains, one value per frame of a clip.
+
+    ``overlaps``: IoU of the two chosen masks (logits above 0, at the decoder's resolution). It is 1 if both
+    are empty and 0 if the candidate's logits are not finite. ``deviations``: relative errors of the masks'
+    logits.
+    """
 
     overlaps: tuple[float, ...]
     deviations: tuple[float, ...]
@@ -165,7 +180,7 @@ class ClipAgreement:
 
 
 def deviations(graph: str, reference: Arrays, results: Arrays, case: str = "") -> list[GraphDeviation]:
-    """Return every output of ``results`` against the reference's."""
+    """Return the deviation of each output in ``results`` from the same output in ``reference``."""
     found = []
     for output, value in results.items():
         wanted = reference[output]
@@ -179,8 +194,10 @@ def deviations(graph: str, reference: Arrays, results: Arrays, case: str = "") -
 
 
 def compare_graphs(chain: Chain, candidate: Mapping[str, Runner]) -> list[GraphDeviation]:
-    """Return every output of every graph that ``candidate`` has, on the inputs that the graph got last in
-    ``chain``, against what the chain made of them."""
+    """Return the deviation of each output of each graph in ``candidate`` from the output in ``chain``.
+
+    Each graph is run on the inputs that the graph of the same name received last in ``chain``.
+    """
     found = []
     for name in GRAPHS:
         if name in candidate:
@@ -189,7 +206,7 @@ def compare_graphs(chain: Chain, candidate: Mapping[str, Runner]) -> list[GraphD
 
 
 def seeded_chain(bundle: Bundle, graphs: Mapping[str, Runner]) -> Chain:
-    """Return a chain that has run three seeded frames, so that every graph has had inputs as in use."""
+    """Return a chain that has processed three generated frames, so that every graph has realistic inputs."""
     frames = [picture(moving_disc(number)) for number in range(3)]
     *_, (chain,) = run_clip(bundle, [graphs], frames, DISC_BOX)
     return chain
@@ -202,9 +219,12 @@ def compare_clip(
     frames: Iterable[NDArray[np.uint8]],
     box: Box,
 ) -> ClipAgreement:
-    """Two chains over the same pictures [H,W,3] BGR, each with its own memory; ``box`` (image px) selects the
-    target on the first. Views and the choice among candidates are the reference chain's, so that what differs
-    is the networks' doing."""
+    """Run two chains over the same pictures [H,W,3] BGR and return the differences of their masks.
+
+    Each chain has its own memory. ``box`` (image px) selects the target in the first picture. Both chains use
+    the views and the candidates that the reference chain chooses, so that all differences come from the
+    networks.
+    """
     overlaps, errors = [], []
     for chains in run_clip(bundle, (reference, candidate), frames, box):
         logits = [chain.results["mask_decoder"]["masks"][0, chain.choice] for chain in chains]
@@ -216,8 +236,11 @@ def compare_clip(
 def run_clip(
     bundle: Bundle, networks: Sequence[Mapping[str, Runner]], frames: Iterable[NDArray[np.uint8]], box: Box
 ) -> Iterator[list[Chain]]:
-    """Yield a chain of each network over the same pictures, as `compare_clip`; yields the chains after each
-    frame. Views and the choice among candidates are the first chain's."""
+    """Run one chain per network over the pictures [H,W,3] BGR and yield all chains after each frame.
+
+    ``box`` (image px) selects the target in the first picture. All chains use the views and the candidates
+    that the first chain chooses.
+    """
     spec = bundle.spec
     preprocess = Preprocessor(spec.image_side, bundle.mean, bundle.std)
     crop_policy = make_crop_policy(spec.default_view, spec.image_side, spec.window_factor)
@@ -238,7 +261,7 @@ def run_clip(
             chain.remember(choice, prompted=first)
         yield chains
         boxes = chains[0].results["mask_decoder"]["boxes"]
-        # The window follows the reference alone: both networks see the same pictures throughout.
+        # The first chain's box moves the window of all chains, so that all networks see the same pictures.
         seen = view.to_image(Box.from_edges(*boxes[choice].tolist()))
         if seen.width > 0 and seen.height > 0:
             box = seen

@@ -1,4 +1,4 @@
-"""Whether a GPU computes what the CPU computes: a short check at every start, a full one on request."""
+"""Checks whether a GPU computes what the CPU computes: a short check at each start, a full one on request."""
 
 from __future__ import annotations
 
@@ -22,17 +22,26 @@ from efftam_workshop.agreement.compare import (
 from efftam_workshop.agreement.runners import CpuRunner, Runner
 
 MAX_DEVIATION = 0.02
-"""Relative, of any output: ten times what FP16 with FP32 sums leaves (1.6e-3, measured in an interpreter), a
-tenth of what a wrong engine shows. TF32 stays below it too."""
+"""Largest allowed relative error of any output of a graph.
+
+FP16 with FP32 sums has a tenth of this error (1.6e-3, measured in an interpreter); a wrong engine has ten
+times this error. TF32 stays below the limit too.
+"""
 MIN_OVERLAP, MIN_WORST = 0.98, 0.9
-"""Of masks over a clip, in the mean and in the worst frame. A wrong image encoder fell to 0.12."""
+"""Smallest allowed IoU of the masks over a clip: mean of all frames, and worst frame.
+
+With a wrong image encoder the IoU fell to 0.12.
+"""
 CLIP_FRAMES = 30
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What counts as agreeing: at most this ``deviation`` of any output; at least this ``overlap`` of masks
-    in the mean over a clip, and ``worst`` in any of its frames."""
+    """The limits within which two networks agree.
+
+    ``deviation``: largest relative error of any output. ``overlap`` and ``worst``: smallest IoU of the masks
+    over a clip, as the mean of all frames and in the worst frame.
+    """
 
     deviation: float
     overlap: float
@@ -41,13 +50,15 @@ class Tolerance:
 
 STRICT = Tolerance(MAX_DEVIATION, MIN_OVERLAP, MIN_WORST)
 INT8_LIMITS = Tolerance(0.1, 0.97, 0.85)
-"""Eight bits keep two digits. Accuracy on sequences is measured apart, with Q/DQ on the CPU
-(docs/benchmarks.md)."""
+"""Limits for INT8, which has a precision of about two digits.
+
+Accuracy on sequences is measured separately (docs/benchmarks.md).
+"""
 
 
 @dataclass(frozen=True)
 class GraphAgreement:
-    """How far a back end is from the CPU; ``clip`` is None where only single graphs were compared."""
+    """The differences between a back end and the CPU; ``clip`` is None if no clip was run."""
 
     deviations: tuple[GraphDeviation, ...]
     clip: ClipAgreement | None = None
@@ -55,9 +66,9 @@ class GraphAgreement:
 
     @property
     def fault(self) -> str:
-        """What is wrong in one line, naming the worst output; "" when all is well."""
-        # Not above the limit: a deviation that is no number is beyond it too.
+        """One line that names the worst output beyond the limits; "" if all outputs are within the limits."""
         limits = self.limits
+        # "not <=" instead of ">": NaN is beyond the limit too.
         beyond = [found for found in self.deviations if not found.relative <= limits.deviation]
         if beyond:
             worst = max(beyond, key=lambda found: found.relative)
@@ -74,7 +85,7 @@ class GraphAgreement:
 
 
 class GraphReference:
-    """A bundle in FP32 on the CPU, with the inputs that its graphs get in use."""
+    """A bundle's graphs in FP32 on the CPU, with inputs as in tracking."""
 
     def __init__(self, bundle: Bundle) -> None:
         self.bundle = bundle
@@ -84,8 +95,10 @@ class GraphReference:
     def judge(
         self, candidate: Mapping[str, Runner], clip: bool, limits: Tolerance = STRICT
     ) -> GraphAgreement:
-        """Compare the graphs that ``candidate`` has; with ``clip`` also a chained run, the others' graphs
-        being the reference's."""
+        """Compare the graphs in ``candidate`` with the reference's, graph by graph on the same inputs.
+
+        ``clip``: also run all graphs over a clip. Graphs that ``candidate`` lacks are then the reference's.
+        """
         deviations = tuple(compare_graphs(self.chain, candidate))
         if not clip:
             return GraphAgreement(deviations, limits=limits)
@@ -95,6 +108,8 @@ class GraphReference:
 
 
 def seeded_clip() -> Iterator[NDArray[np.uint8]]:
-    """`CLIP_FRAMES` pictures uint8 [360,480,3] of a striped disc that moves over a coarse pattern, from
-    `verify.DISC_BOX` on."""
+    """Return `CLIP_FRAMES` pictures uint8 [360,480,3]: a striped disc that moves over a coarse pattern.
+
+    The box of the disc in the first picture is `verify.DISC_BOX`.
+    """
     return (picture(moving_disc(number)) for number in range(CLIP_FRAMES))

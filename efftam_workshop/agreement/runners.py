@@ -1,4 +1,4 @@
-"""Single graphs run on host arrays, by onnxruntime's CPU provider or on the GPU: for comparing them."""
+"""Runs single graphs on host arrays, by onnxruntime on the CPU or on the GPU, to compare them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 class Runner(Protocol):
-    """One graph: inputs by name to outputs by name, float32 (int64 where the graph has it)."""
+    """Computes one graph. Takes inputs and returns outputs by name, float32 or int64 as in the graph."""
 
     def __call__(self, inputs: Mapping[str, NDArray[Any]], /) -> Arrays: ...
 
@@ -45,8 +45,11 @@ class CpuRunner:
 
 
 class DeviceRunner:
-    """A graph on the GPU. Memory is allocated for every call: this is for checks, not for frames. ``fixed``:
-    for `load` once and `run` in a loop, captured where that is possible."""
+    """Computes a graph on the GPU, for checks: every call allocates memory, which is too slow for tracking.
+
+    ``fixed``: shapes and addresses stay. Call `load` once and then `run` repeatedly; the graph is captured as
+    a CUDA graph where possible.
+    """
 
     def __init__(self, cuda: Cuda, stream: Stream, graph: DeviceGraph, fixed: bool = False) -> None:
         self._cuda, self._stream, self._graph = cuda, stream, graph
@@ -68,7 +71,10 @@ class DeviceRunner:
     def load(
         self, inputs: Mapping[str, NDArray[Any]], stack: ExitStack
     ) -> dict[str, tuple[DeviceBuffer, HostBuffer]]:
-        """Bind new memory that ``stack`` frees, with the inputs in it. Returns that of the outputs."""
+        """Allocate device memory, copy the inputs into it and bind it; ``stack`` frees it.
+
+        Returns the device buffer and the host buffer of each output, by name.
+        """
         outputs = {}
         try:
             for name in self._graph.inputs:
@@ -80,7 +86,7 @@ class DeviceRunner:
                 shape = _output_shape(tensor.shape, inputs)
                 nbytes = int(np.prod(shape)) * np.dtype(tensor.dtype).itemsize
                 outputs[name] = self._place(name, shape, nbytes, stack)
-        finally:  # before anything above is freed, also after an error
+        finally:  # ``stack`` waits for the stream before it frees memory, also after an error
             stack.callback(self._stream.synchronize)
         return outputs
 
@@ -88,7 +94,7 @@ class DeviceRunner:
         self._binding.run()
 
     def close(self) -> None:
-        """Give the binding back."""
+        """Release the graph's binding."""
         self._binding.close()
 
     def _place(
@@ -103,7 +109,9 @@ class DeviceRunner:
 
 
 def _output_shape(shape: tuple[int | str, ...], inputs: Mapping[str, NDArray[Any]]) -> tuple[int, ...]:
-    """Return the shape of an output. ``t``, the tokens of a prompt, is one more than its points
-    (docs/bundle.md)."""
+    """Return the output's shape as integers.
+
+    The symbolic axis ``t``, the tokens of a prompt, is the number of points plus 1 (docs/bundle.md).
+    """
     tokens = inputs["points"].shape[1] + 1 if "points" in inputs else 0
     return tuple(axis if isinstance(axis, int) else tokens for axis in shape)

@@ -1,20 +1,30 @@
-"""Measure the time of a frame by stage, as the node runs it: default policy, camera motion on.
+"""Measure the time of a frame by stage, as the node processes it: default policy, camera motion on.
 
-Stages: median and p99 of the counted frames, and the share of the whole frame. preprocess converts the image;
-image_encoder, memory_attention, mask_decoder and memory_encoder are the network (on a GPU its own times, the
-memory encoder's that of the frame before); camera motion and points are the host's. "identity of a crop" is
-the time of one crop; a followed target has five a second. "image to box" ends when the box is known, the
-"whole frame" when it is remembered, which the node does after it published.
---timeline: one time line of a frame, host and GPU on one clock. The frame of median length is shown, and what
-its time was spent on: "the network computes" on the GPU, or in ONNX Runtime; below it the gaps, in which the
-network does not compute, by what the host does meanwhile. They add up to the frame. "graph launch": the host
-launches graphs and kernels; "binding": it gives them addresses; "wait": the GPU is done and the host does not
-go on yet; "copies": it copies images, memory, answers; "events": other calls of the driver; "policy": the
-tracker decides; "publishing": messages are filled. A GPU's times are CUPTI's (cupti-python), else of events.
---trace writes the frames up to that one for Perfetto (ui.perfetto.dev) or chrome://tracing.
---soak: memory and the whole frame at the start and at the end of a long run. --node: "published" is from a
-camera's process publishing an image to its receiving the box, "callback" is the node's own time from image
-callback to box published.
+Stages: median and 99th percentile (p99) of the counted frames, and the share of the whole frame. preprocess
+converts the image; image_encoder, memory_attention, mask_decoder and memory_encoder are the network. On a GPU
+their times are the GPU's own, and memory_encoder is that of the previous frame. Camera motion and points are
+computed on the CPU. "identity of a crop" is the time of one crop; each followed target has five crops per
+second. "image to box" ends when the box is known. "whole frame" ends when the frame is also stored in memory,
+which the node does after publishing the box.
+
+--timeline: all spans of one frame, host and GPU on one clock. The frame of median length is shown, and what
+its time was spent on. "the network computes": on the GPU or in ONNX Runtime. The rows below are the gaps in
+which the network does not compute, by what the host does meanwhile. All rows add up to the frame.
+- "graph launch": the host launches graphs and kernels.
+- "binding": the host sets the addresses of their tensors.
+- "wait": the GPU has finished and the host has not continued yet.
+- "copies": the host copies images, memory and results.
+- "events": other calls of the driver.
+- "policy": the tracker decides.
+- "publishing": messages are filled.
+CUPTI (package cupti-python) measures the GPU's times if it is installed, otherwise CUDA events do.
+
+--trace writes the frames up to the shown one for Perfetto (ui.perfetto.dev) or chrome://tracing.
+
+--soak: memory and the time of a whole frame at the start and at the end of a long run.
+
+--node: "published" is the time from an image published by a camera's process until that process receives the
+box. "callback" is measured by the node: from its image callback until the box is published.
 """
 
 from __future__ import annotations
@@ -64,20 +74,24 @@ PROFILE = "config/fastdds_images.xml"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--timeline", action="store_true", help="where the time of a frame goes, on one clock")
-    what.add_argument("--soak", type=float, metavar="SECONDS", help="growth of memory in a long run")
-    what.add_argument("--node", action="store_true", help="the live node over the middleware (ROS 2)")
+    what.add_argument("--timeline", action="store_true", help="what the time of a frame is spent on")
+    what.add_argument(
+        "--soak", type=float, metavar="SECONDS", help="memory and times at both ends of a long run"
+    )
+    what.add_argument("--node", action="store_true", help="times of the node over the middleware (ROS 2)")
     add_network_arguments(parser)
     on = parser.add_argument_group("images")
-    on.add_argument("--image", type=image_size, metavar="WxH", help="size of drawn ones (default 1280x720)")
-    on.add_argument("--video", type=Path, metavar="FILE", help="frames of a video in place of drawn ones")
+    on.add_argument("--image", type=image_size, metavar="WxH", help="size of drawn images (default 1280x720)")
+    on.add_argument("--video", type=Path, metavar="FILE", help="use frames of a video, not drawn images")
     on.add_argument("--box", metavar="X,Y,W,H", help="the target in the video's first frame, px")
     text = f"counted frames after {WARM_UP} of warm-up (default {FRAMES})"
     on.add_argument("--frames", type=int, default=FRAMES, metavar="N", help=text)
     add_settings_argument(on)
-    text = "the time line in Chrome's trace format, for Perfetto"
+    text = "write the time line in Chrome's trace format, for Perfetto"
     parser.add_argument("--trace", type=Path, metavar="FILE", help=text)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="all figures; - for stdout, no tables")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write all figures; - prints them instead of tables"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -92,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
     if args.video and (other := next((o for o in ("image", "soak", "node") if getattr(args, o)), None)):
         raise InputError(f"--video and --{other} exclude each other; leave out one of them")
     if args.trace and not args.timeline:
-        raise InputError(f"--trace {args.trace} is of a time line; add --timeline")
+        raise InputError(f"--trace {args.trace} writes a time line; add --timeline")
     check_outputs([Output("--json", args.json), Output("--trace", args.trace)], [args.video])
     args.image = args.image or (1280, 720)
     bundle = open_bundle(args.bundle)
@@ -134,7 +148,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def image_size(text: str) -> tuple[int, int]:
-    """Parse width and height in px from "WxH"."""
+    """Return width and height in px, parsed from "WxH"."""
     found = re.fullmatch(r"(\d+)x(\d+)", text)
     if found is None or min(int(found[1]), int(found[2])) < 64:
         raise argparse.ArgumentTypeError(f"{text!r} is not WxH of at least 64x64, such as 1280x720")
@@ -154,7 +168,11 @@ def _frames(args: argparse.Namespace) -> Frames:
 
 
 def measure_node(args: argparse.Namespace) -> dict[str, Any]:
-    """Measure the node that ships, with the network's options."""
+    """Measure the tracker node with the network options of the command line.
+
+    Returns what `bench.latency.feed` returns. Raises InputError if ROS 2 or the built messages are missing,
+    or the node does not answer.
+    """
     missing = [name for name in ("rclpy", "efftam_ros.msg") if importlib.util.find_spec(name) is None]
     if missing:
         remedy = "source .venv/setup.bash or your workspace"
@@ -169,7 +187,11 @@ def measure_node(args: argparse.Namespace) -> dict[str, Any]:
 def feed_node(
     node: list[str], size: tuple[int, int], seconds: float, *options: object, environment: Any = None
 ) -> dict[str, Any]:
-    """Do as `bench.latency.feed`, in processes of their own. Raises InputError: the node does not answer."""
+    """Run `bench.latency.feed` and the node in separate processes and return the result of `feed`.
+
+    ``options``: further options of `bench.latency`. Raises InputError if the measurement fails, for example
+    because the node does not answer.
+    """
     command = ["-m", "efftam_workshop.bench.latency", "--seconds", seconds, "--size", *size, *options, "--"]
     process = [sys.executable, *map(str, command), *node]
     done = subprocess.run(process, env=environment, capture_output=True, text=True)
@@ -180,7 +202,7 @@ def feed_node(
 
 
 def table(report: dict[str, Any]) -> tuple[list[str], list[list[Cell]]]:
-    """Headers and rows of what a report holds."""
+    """Return headers and rows of the table for a report of stages, of a soak or of the node."""
     if stages := report.get("stages"):
         whole = stages["whole frame"]["median_ms"]
         names = sorted(set(stages) - set(TOTALS), key=lambda name: -stages[name]["median_ms"])

@@ -1,4 +1,4 @@
-"""Times frames of the tracker as the node opens it: by stage, and over a long run."""
+"""Measures the time of the tracker's frames, opened as the node opens it: by stage, and over a long run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from efftam_ros.runtime.opening import open_targets
 from efftam_ros.runtime.spans import CAMERA_MOTION, IDENTITY, POINTS, Watch
 from efftam_workshop.bench.moving_target import endless
 
-# Enough frames to fill maps and pointers and to settle clocks; in a long run allocators too.
+# Frames that are not measured: memory maps and pointers fill up, and clock rates settle. In a long run the
+# memory allocators settle too, which takes `SETTLED` frames.
 WARM_UP, SETTLED = 40, 100
 ON_THE_HOST = (CAMERA_MOTION, POINTS)
 A_CROP = "identity of a crop"
@@ -30,7 +31,10 @@ Frames = Iterator[tuple[Frame, Prompt | None]]
 
 
 def drawn_frames(size: tuple[int, int]) -> Frames:
-    """Frames without end of a drawn target, ``size`` (width, height) px; the first has its box as prompt."""
+    """Yield frames of a drawn moving target without end, ``size`` (width, height) px.
+
+    The first frame comes with the target's box as prompt, the others with None.
+    """
     for number, (picture, stamp_ns, box) in enumerate(endless(size)):
         yield Frame(Image.from_array(picture), stamp_ns), Prompt(box=box) if number == 0 else None
 
@@ -38,8 +42,11 @@ def drawn_frames(size: tuple[int, int]) -> Frames:
 def timed(
     pipeline: Pipeline, config: TrackerConfig, frames: Frames, watch: Watch | None = None
 ) -> Iterator[tuple[float, float, Track]]:
-    """Yield for every frame the time to its box and the time with its memory, s, and the track. ``watch``: as
-    of `open_targets`."""
+    """Track the target of ``frames`` and measure each frame.
+
+    Yields for each frame the time until the box is known, s; the time until the frame is stored in memory, s;
+    and the track. ``watch``: as in `open_targets`.
+    """
     targets = open_targets(pipeline, config, watch)
     for frame, prompt in frames:
         begin = time.perf_counter()
@@ -52,10 +59,12 @@ def timed(
 def measure_stages(
     pipeline: Pipeline, config: TrackerConfig, frames: Frames, count: int
 ) -> dict[str, dict[str, float]]:
-    """Measure ``median_ms`` and ``p99_ms`` of each stage, "image to box" and the "whole frame" over ``count``
-    frames after the warm-up, back to back, and of each crop that the identity network describes. Raises
-    InputError: no more frames than the warm-up takes."""
-    if hasattr(pipeline, "stage_interval"):  # of a GPU, where times cost time
+    """Measure ``count`` frames after the warm-up, one directly after another.
+
+    Returns ``median_ms`` and ``p99_ms`` for each stage, for "image to box", for the "whole frame", and for
+    each crop that the identity network describes. Raises InputError if ``frames`` ends within the warm-up.
+    """
+    if hasattr(pipeline, "stage_interval"):  # a GPU's pipeline, which does not time every frame by itself
         pipeline.stage_interval = 1
     host: dict[str, float] = defaultdict(float)
     crops: list[float] = []
@@ -80,7 +89,7 @@ def measure_stages(
     if not times:
         raise InputError(f"no frame is left to measure after {WARM_UP} frames of warm-up; give more frames")
     if len(crops) > 1:
-        times[A_CROP] = crops[1:]  # those of the warm-up too: few frames have one
+        times[A_CROP] = crops[1:]  # crops of the warm-up count too, because few frames have a crop
     return {
         name: {"median_ms": float(np.median(ms)), "p99_ms": float(np.percentile(ms, 99))}
         for name, ms in times.items()
@@ -88,7 +97,7 @@ def measure_stages(
 
 
 def _clocked(method: Callable[..., Any], took: Callable[..., None]) -> Callable[..., Any]:
-    """Return the method; ``took`` gets the time of each call, s, and what it was called with."""
+    """Return ``method`` wrapped so that each call also calls ``took`` with its time, s, and its arguments."""
 
     @functools.wraps(method)
     def clocked(*given: Any, **named: Any) -> Any:
@@ -102,9 +111,12 @@ def _clocked(method: Callable[..., Any], took: Callable[..., None]) -> Callable[
 
 
 def measure_soak(pipeline: Pipeline, config: TrackerConfig, frames: Frames, seconds: float) -> dict[str, Any]:
-    """Run for ``seconds`` after the first `SETTLED` frames. Returns ``frames``, ``resident_mb`` of this
-    process, ``device_mb`` in use on its GPU (None without one) and ``whole_ms``, the median time of a frame,
-    each at the start and at the end."""
+    """Track for ``seconds`` after the first `SETTLED` frames.
+
+    Returns the number of ``frames``, and three values each at the start and at the end: ``resident_mb``,
+    memory of this process; ``device_mb``, memory in use on its GPU (None without a GPU); ``whole_ms``, median
+    time of a frame.
+    """
     answers = timed(pipeline, config, frames)
     for _ in itertools.islice(answers, SETTLED):
         pass
@@ -124,7 +136,7 @@ def measure_soak(pipeline: Pipeline, config: TrackerConfig, frames: Frames, seco
 
 
 def resident_mb() -> float:
-    """Resident memory of this process, MB. Raises InputError on systems other than Linux."""
+    """Return the resident memory of this process, MB. Raises InputError on systems other than Linux."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:
@@ -133,7 +145,7 @@ def resident_mb() -> float:
 
 
 def device_used_mb() -> float | None:
-    """Memory in use on this process's CUDA device by all processes, MB; None where it uses none."""
+    """Return the used memory of the current CUDA device (all processes), MB; None without a CUDA context."""
     try:
         from cuda.bindings import driver
 

@@ -1,8 +1,8 @@
-"""Sends images to a tracker's node at a camera's rate and measures when its boxes come back.
+"""Sends images to a tracker node at a camera's rate and measures when the boxes come back.
 
     python -m efftam_workshop.bench.latency [options] [-- NODE COMMAND...]
 
-Node and camera are processes of their own on the real middleware, limited to this machine. Prints JSON.
+Node and camera are separate processes on the real middleware, limited to this machine. Prints JSON.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from efftam_ros.tools.common.interruption import SIGNALS
 from efftam_workshop.bench.moving_target import PERIOD_NS, endless
 
 SIZE = (1280, 720)
-SMALL = (64, 36)  # arrives always: shows that the node answers
-PATIENCE_S = 120.0  # a back end may compile for minutes: `efftam build` beforehand
+SMALL = (64, 36)  # small enough to arrive always: shows that the node answers
+PATIENCE_S = 120.0  # the node's back end may compile for minutes, unless `efftam build` was run before
 SETTLE_S = 2.0
 TRACKER = "import sys; from efftam_ros.ros.main import main; sys.exit(main('efftam_tracker', sys.argv))"
 
@@ -37,15 +37,17 @@ TRACKER = "import sys; from efftam_ros.ros.main import main; sys.exit(main('efft
 def feed(size: tuple[int, int], seconds: float, reliability: str, *, select: bool = True) -> dict[str, Any]:
     """Publish images of ``size`` (width, height) px for ``seconds`` and wait for the boxes.
 
-    ``reliability``: the camera's, reliable or best_effort. ``select``: the target is selected first.
+    ``reliability``: that of the camera's publisher, "reliable" or "best_effort". ``select``: whether the
+    target is selected before the measurement.
 
     Returns:
-        ``sent`` and ``answered`` images; ``p50_ms`` and ``p99_ms`` from an image published to its box
-        received, None without answers; ``callback_p50_ms`` and ``callback_p99_ms``, the node's own times from
-        image callback to box published (its last ten seconds), and ``lost``, its estimate of images lost.
+        ``sent`` and ``answered``: numbers of images. ``p50_ms`` and ``p99_ms``: from publishing an image to
+        receiving its box, None without answers. ``callback_p50_ms`` and ``callback_p99_ms``: measured by the
+        node from its image callback to publishing the box, over its last ten seconds. ``lost``: the node's
+        estimate of lost images.
 
     Raises:
-        InputError: ROS does not start, the node does not answer, or does not follow the target.
+        InputError: ROS does not start, the node does not answer, or it does not follow the target.
     """
     import rclpy
     from diagnostic_msgs.msg import DiagnosticArray
@@ -74,7 +76,7 @@ def feed(size: tuple[int, int], seconds: float, reliability: str, *, select: boo
     def on_diagnostics(message: Any) -> None:
         values.update({item.key: item.value for status in message.status for item in status.values})
 
-    # As camera drivers do: reliable with a queue of ten, or sensor data.
+    # Camera drivers publish either reliably with a queue of ten, or best effort.
     qos = QoSProfile(depth=10, reliability=ReliabilityPolicy[reliability.upper()])
     images = node.create_publisher(Image, "image", qos)
     selections = node.create_publisher(TargetSelection, "select", 1)
@@ -106,7 +108,7 @@ def feed(size: tuple[int, int], seconds: float, reliability: str, *, select: boo
 
     try:
         pictures = endless(size)
-        next(pictures)  # drawn before the first is sent
+        next(pictures)  # draws all pictures before the first one is published
         if not publish(endless(SMALL), lambda: len(ages) >= 10, PATIENCE_S, False):
             raise InputError(f"the node answered no image within {PATIENCE_S:g} s")
         if select and not publish(pictures, lambda: bool(measured), PATIENCE_S, True):
@@ -118,7 +120,7 @@ def feed(size: tuple[int, int], seconds: float, reliability: str, *, select: boo
         ages.clear()
         publish(pictures, lambda: False, seconds, False)
         count = len(sent)
-        spin_until(time.monotonic() + 1.5)  # the last boxes and diagnostics
+        spin_until(time.monotonic() + 1.5)  # time for the last boxes and diagnostics to arrive
     finally:
         executor.shutdown()
         node.destroy_node()
@@ -148,14 +150,15 @@ def main() -> int:
     parser.add_argument("--size", type=int, nargs=2, default=SIZE, help="image size, px")
     parser.add_argument("--seconds", type=float, default=10.0, help="default %(default)s")
     parser.add_argument("--camera", choices=("best_effort", "reliable"), default="best_effort")
-    parser.add_argument("--profile", default="", help="Fast DDS profile, where the environment names none")
+    parser.add_argument("--profile", default="", help="Fast DDS profile to use if the environment names none")
     parser.add_argument("--idle", action="store_true", help="select no target")
     parser.add_argument("node", nargs="*", help="command that starts the node (default: the tracker's)")
     args = parser.parse_args()
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler)  # so that the node ends too
-    # Before ROS is loaded: the sender's shared memory counts.
+            signal.signal(number, signal.default_int_handler)  # so that `running` ends the node
+    # Set before ROS is loaded: the profile also configures the shared memory of this process, which sends the
+    # images.
     os.environ |= {"ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST", "ROS_DOMAIN_ID": str(random.randint(1, 101))}
     if args.profile and not any(os.environ.get(name) for name in PROFILE_VARIABLES):
         os.environ |= dict.fromkeys(PROFILE_VARIABLES, args.profile)

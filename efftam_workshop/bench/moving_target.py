@@ -12,12 +12,15 @@ from numpy.typing import NDArray
 from efftam_ros.core.geometry import Box
 
 STEPS = 24
-TRAVEL = 0.2  # share of the width and height that the target's centre moves by
+TRAVEL = 0.2  # shift of the target's centre, as a share of the image's width and height
 PERIOD_NS = 33_333_333
 
 
 def pictures(size: tuple[int, int]) -> list[tuple[NDArray[np.uint8], Box]]:
-    """`STEPS` images, uint8 [H, W, 3] BGR, of ``size`` (width, height) px, and the target's box in px."""
+    """Return `STEPS` images, uint8 [H, W, 3] BGR, each with the target's box, px.
+
+    ``size``: width and height of the images, px.
+    """
     width, height = size
     ground, rng = _ground(size)
     side = max(8, min(width, height) // 8)
@@ -34,12 +37,16 @@ def pictures(size: tuple[int, int]) -> list[tuple[NDArray[np.uint8], Box]]:
 
 
 def background(size: tuple[int, int]) -> NDArray[np.uint8]:
-    """Return the images without the target."""
+    """Return the background of the images, uint8 [H, W, 3] BGR, without the target."""
     return _ground(size)[0]
 
 
 def endless(size: tuple[int, int]) -> Iterator[tuple[NDArray[np.uint8], int, Box]]:
-    """Images back and forth without end, their stamps in ns at 30 Hz from 1 s on, and the target's boxes."""
+    """Yield images in which the target moves back and forth without end.
+
+    Yields the picture, uint8 [H, W, 3] BGR, its stamp in ns and the target's box in px. The stamps begin at 1
+    s and have a rate of 30 Hz.
+    """
     drawn = pictures(size)
     for count, index in enumerate(itertools.cycle([*range(STEPS), *range(STEPS - 2, 0, -1)])):
         picture, box = drawn[index]
@@ -47,14 +54,14 @@ def endless(size: tuple[int, int]) -> Iterator[tuple[NDArray[np.uint8], int, Box
 
 
 def _ground(size: tuple[int, int]) -> tuple[NDArray[np.uint8], np.random.Generator]:
-    """Return the background, and the generator that drew it."""
+    """Return the background and the random generator that drew it, from which the target is drawn next."""
     width, height = size
     rng = np.random.default_rng(7)
     return _blurred(rng.integers(40, 150, (height, width, 3)), max(width, height) / 300), rng
 
 
 def _blurred(noise: NDArray[np.int64], sigma_px: float) -> NDArray[np.uint8]:
-    """Noise at full contrast with corners some px wide, which cameras and optical flow can follow."""
+    """Blur noise and stretch it to its old range, so that it has corners that optical flow can follow."""
     smooth = cv2.GaussianBlur(noise.astype(np.float32), (0, 0), max(1.0, sigma_px))
     scaled = cv2.normalize(smooth, smooth, float(noise.min()), float(noise.max()), cv2.NORM_MINMAX)
     return np.asarray(scaled, np.uint8)

@@ -1,16 +1,17 @@
 """Evaluate the tracker on sequences with ground truth.
 
 Folders: a sequence, the root of a data set or a folder of sequences, in the package's format (video.mp4,
-boxes.csv, for further targets boxes_2.csv, ..., and masks.npz), or as DAVIS and OTB are published. One pass
-from the first true box; frame 0 and frames without ground truth are not scored; a frame without a result has
-overlap 0.
+boxes.csv, for further targets boxes_2.csv, ..., and masks.npz), or as DAVIS and OTB are published. The
+tracker is started once, with the first true box. Frame 0 and frames without ground truth are not scored. A
+frame without a result has overlap 0.
 
 columns, each 0..1: AO: mean overlap (IoU). +-: its standard deviation over --repeats. AUC: area under the
-success plot. SR50: share of frames with an overlap above 0.5. P@20px: share whose centre is at most 20 px
-off. norm P: the same in units of the target's size, mean over thresholds to 0.5. J: mean overlap of masks.
-false claims: share of frames whose box is reported as measured although it misses the target (overlap below
-0.1) or the target is absent. id switches, of videos with several targets: how often an object's measured box
-(overlap from 0.5) became another target's; on another: targets that ended on another one's object.
+success plot. SR50: share of frames with an overlap above 0.5. P@20px: share of frames whose box has a centre
+at most 20 px off. norm P: the same in units of the target's size, mean over thresholds to 0.5. J: mean
+overlap of masks. false claims: share of frames whose box is reported as measured although it misses the
+target (overlap below 0.1) or the target is absent. id switches, in videos with several targets: how often an
+object's measured box (overlap from 0.5) became another target's. on another: number of targets that ended on
+another target's object.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ Pixels = NDArray[np.uint8]
 
 
 def add_arguments(parser: argparse.ArgumentParser, folders: str = "+") -> None:
-    """Add the command's arguments. ``folders``: how many there may be, as ``nargs`` of argparse."""
+    """Add the command's arguments. ``folders``: allowed number of FOLDERs, as argparse's ``nargs``."""
     parser.add_argument(
         "folders",
         nargs=folders,
@@ -99,7 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser, folders: str = "+") -> None:
         action="append",
         type=Path,
         metavar="DIR",
-        help="network, repeatable (default: shipped one)",
+        help="folder of a network; repeatable (default: the shipped one)",
     )
     ours.add_argument(
         "--policy", type=list_of(POLICIES), default=["default"], metavar="A,B", help=", ".join(POLICIES)
@@ -118,8 +119,8 @@ def add_arguments(parser: argparse.ArgumentParser, folders: str = "+") -> None:
     output.add_argument(
         "--together", action="store_true", help="follow all targets of a video at once (default: one by one)"
     )
-    output.add_argument("--plot", type=Path, metavar="FILE.png", help="success plot")
-    output.add_argument("--json", type=Path, metavar="FILE", help="all scores")
+    output.add_argument("--plot", type=Path, metavar="FILE.png", help="write the success plot")
+    output.add_argument("--json", type=Path, metavar="FILE", help="write all scores")
     add_rerun_argument(output)
     add_quiet_argument(output)
 
@@ -129,7 +130,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def evaluate(args: argparse.Namespace, entries: Entries) -> int:
-    """Run every entry over every sequence, and print and write the scores as `add_arguments` describes."""
+    """Run every tracker over every sequence, and print and write the scores as the arguments require.
+
+    Returns the exit code 0. Raises InputError for invalid arguments, sequences or output paths.
+    """
     if args.repeats < 1:
         raise InputError(f"--repeats is {args.repeats}; it must be at least 1")
     sequences = [sequence for folder in args.folders for sequence in find_sequences(folder)]
@@ -173,15 +177,18 @@ def evaluate(args: argparse.Namespace, entries: Entries) -> int:
                 {"repeats": args.repeats, "runs": [result.record() for result in results]}, indent=1
             )
             write_text(args.json, text + "\n")
-    finally:  # it may lie on another disk
+    finally:  # the plot is written even if --json fails, because it may be on another disk
         if args.plot is not None:
             _plot(args.plot, results, len(sequences))
     return 0
 
 
 class FrameResult(NamedTuple):
-    """A tracker's result for a frame: ``box`` in px, whether it is ``measured``, the mask, bool [H, W], and
-    the Track of this package's tracker."""
+    """A tracker's result for one frame.
+
+    ``box``: in px, None without a result. ``measured``: whether the box was found in this frame. ``mask``:
+    bool [H, W]. ``track``: only from this package's tracker.
+    """
 
     box: Box | None
     measured: bool
@@ -193,30 +200,35 @@ Recorder = Callable[[VideoFrame, FrameResult], None]
 
 
 class EvaluatedTracker(Protocol):
-    """A tracker under evaluation. ``has_masks``: whether it computes masks when asked with ``want_mask``."""
+    """A tracker under evaluation. ``has_masks``: whether it computes masks when called with ``want_mask``."""
 
     has_masks: bool
 
     def answers(
         self, bgr: Pixels, stamp_ns: int, firsts: list[Box] | None, want_mask: bool
     ) -> list[FrameResult]:
-        """Return the results for a frame, uint8 [H, W, 3]. ``firsts``: boxes to start from, with the first
-        frame."""
+        """Return the results of all targets for the frame ``bgr``, uint8 [H, W, 3].
+
+        ``firsts``: with the first frame, the targets' boxes to start from; with later frames None.
+        """
         ...
 
     def close(self) -> None: ...
 
 
 Group = list[Sequence]
-"""Sequences of one video, which are run at once."""
+"""Sequences of one video, whose targets are followed at the same time."""
 Entries = dict[str, Callable[[int], EvaluatedTracker]]
-"""Trackers to evaluate: how to open each for so many targets at once, by name."""
+"""Trackers to evaluate: by name, a function that opens the tracker for a number of targets at once."""
 
 
 @dataclass(frozen=True)
 class Pass:
-    """One run over one sequence: scores, success curve, mean time per frame, s, and the boxes that were
-    measured [N, 4], else NaN."""
+    """Results of one run over one sequence.
+
+    ``curve``: success curve [21]. ``seconds_per_frame``: mean. ``measured``: boxes [N, 4] that were reported
+    as measured, other rows NaN.
+    """
 
     scores: Scores
     curve: NDArray[np.float64]
@@ -231,10 +243,11 @@ def one_pass(
     progress: Callable[[], object],
     recorder: Recorder | None = None,
 ) -> list[Pass]:
-    """Run a tracker over one video from the first boxes of one or several sequences: a pass of each.
+    """Run a tracker over one video, started with the first box of each sequence of ``group``.
 
-    ``repeat`` above 0 jitters these boxes, equally for every tracker. ``recorder`` gets every frame and the
-    first target's answer.
+    Returns one `Pass` per sequence. ``repeat`` above 0 jitters the first boxes, equally for every tracker.
+    ``progress`` is called after each frame of each sequence. ``recorder`` is called with every frame and the
+    first target's result.
     """
     size = len(group), len(group[0])
     predicted = np.full((*size, 4), np.nan)
@@ -245,7 +258,7 @@ def one_pass(
     firsts: list[Box] | None = [jittered(Box(*one.boxes[0]), one.name, repeat) for one in group]
     for frame in group[0].frames():
         if frame.index >= len(group[0]):
-            break  # the boxes end before the video
+            break  # the video has more frames than boxes
         if firsts is not None and frame.index:
             raise InputError(f"{group[0].name}: its first image, in which the target is marked, is damaged")
         began = time.perf_counter()
@@ -275,8 +288,10 @@ def one_pass(
 
 
 def groups(sequences: Group, together: bool) -> list[list[Sequence]]:
-    """Return the sequences that are run at once: ``together`` those of one video, else each alone. Raises
-    InputError when those of a video differ in length."""
+    """Return groups of sequences that are run at once: those of one video if ``together``, else each alone.
+
+    Raises InputError if the sequences of one video differ in length.
+    """
     by_video: dict[str, list[Sequence]] = {}
     for one in sequences:
         by_video.setdefault(one.video, []).append(one)
@@ -298,10 +313,9 @@ def _recorder(recording: ViewerRecording | None, entry: str, group: Group) -> Re
 
 
 def jittered(box: Box, name: str, repeat: int) -> Box:
-    """Return the box with each edge moved by up to one px, seeded by sequence and repeat; unchanged for
-    repeat 0.
+    """Return the box with each edge moved at random by up to one px; unchanged for repeat 0.
 
-    No side shrinks by more than half.
+    The movement depends only on ``name`` and ``repeat``. No side shrinks by more than half.
     """
     if repeat == 0:
         return box
@@ -325,7 +339,7 @@ class Passes:
 
     @property
     def identities(self) -> dict[str, Identities]:
-        """By video with several targets; sums over the repeats."""
+        """Confusions of targets by video, for videos with several targets; summed over the repeats."""
         found = {}
         for group in groups(list(self.sequences.values()), together=True):
             if len(group) > 1:
@@ -336,13 +350,13 @@ class Passes:
         return found
 
     def of(self, name: str) -> Scores:
-        """Mean over the repeats of one sequence."""
+        """Return the mean scores over the repeats of the sequence ``name``."""
         scores = [one.scores for one in self.passes[name]]
         return replace(mean_scores(scores), frames=scores[0].frames)
 
     @property
     def repeats(self) -> list[Scores]:
-        """Mean over the sequences, for each repeat."""
+        """Mean scores over the sequences, one for each repeat."""
         return [
             mean_scores(one.scores for one in column) for column in zip(*self.passes.values(), strict=True)
         ]
@@ -353,7 +367,7 @@ class Passes:
 
     @property
     def curve(self) -> NDArray[np.float64]:
-        """Success curve, mean over sequences and repeats."""
+        """Mean success curve [21] over sequences and repeats."""
         return np.asarray(np.mean([one.curve for one in self._all], axis=0), np.float64)
 
     @property
@@ -365,7 +379,7 @@ class Passes:
         return 1e3 * float(np.mean([one.seconds_per_frame for one in self._all]))
 
     def rows(self) -> list[list[Cell]]:
-        """Return one row per sequence, then their mean."""
+        """Return the table's rows: one per sequence, then their mean if there are several."""
         rows = [
             [name, self.of(name).frames, *score_cells(self.of(name), [one.scores for one in passes])]
             for name, passes in self.passes.items()
@@ -374,7 +388,7 @@ class Passes:
         return [*rows, mean] if len(rows) > 1 else rows
 
     def record(self) -> dict[str, Any]:
-        """Return the scores written by --json; unknown numbers are null."""
+        """Return the scores as --json writes them; unknown numbers are None."""
         return {
             "name": self.name,
             "ms_per_frame": self.ms_per_frame,
@@ -392,7 +406,7 @@ class Passes:
 
 
 def spread(scores: list[Scores]) -> dict[str, float]:
-    """Standard deviation of each score over repeats; NaN for a single one."""
+    """Return the standard deviation of each score over repeats; NaN for a single repeat."""
     names = [f.name for f in fields(Scores) if f.name != "frames"]
     if len(scores) < 2:
         return dict.fromkeys(names, math.nan)
@@ -405,7 +419,7 @@ def score_cells(scores: Scores, repeats: list[Scores]) -> list[Cell]:
 
 
 def own_entries(args: argparse.Namespace) -> Entries:
-    """Return every bundle with every policy and view."""
+    """Return this package's tracker with every combination of the given bundles, policies and views."""
     found: Entries = {}
     bundles = args.bundle or [None]
     for bundle, policy, view in itertools.product(bundles, args.policy, args.view):
@@ -417,7 +431,7 @@ def own_entries(args: argparse.Namespace) -> Entries:
 
 
 class OwnTracker:
-    """The package's tracker as `EvaluatedTracker`, until its pipeline is closed."""
+    """This package's tracker as an `EvaluatedTracker`. Closing it closes its pipeline."""
 
     def __init__(self, pipeline: Pipeline, config: TrackerConfig, has_masks: bool = True) -> None:
         self._targets, self.close = open_targets(pipeline, config), pipeline.close

@@ -1,4 +1,4 @@
-"""What INT8 costs in accuracy on sequences, with Q/DQ on the CPU."""
+"""Measures the loss of accuracy by INT8 on sequences, with quantised graphs (Q/DQ nodes) on the CPU."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ MAX_NEW_FALSE_CLAIMS = 0.0
 
 @dataclass(frozen=True)
 class Int8Cost:
-    """Means over ``sequences`` in FP32 and with Q/DQ: AO, and the share of frames with false claims."""
+    """Scores in FP32 and with Q/DQ nodes, each as (FP32, INT8), means over a number of ``sequences``.
+
+    ``ao``: average overlap. ``false_claims``: share of frames with a false claim.
+    """
 
     sequences: int
     ao: tuple[float, float]
@@ -38,7 +41,7 @@ class Int8Cost:
         )
 
     def require_small(self) -> None:
-        """Raises InputError when the AO drops by more than `MAX_AO_DROP` or false claims are new."""
+        """Raise InputError if AO drops by more than `MAX_AO_DROP` or the share of false claims grows."""
         drop = self.ao[0] - self.ao[1]
         new = self.false_claims[1] - self.false_claims[0]
         if not (drop <= MAX_AO_DROP and new <= MAX_NEW_FALSE_CLAIMS):
@@ -50,8 +53,10 @@ class Int8Cost:
 
 
 def cost_of_int8(bundle: Bundle, clip: CalibrationClip, folders: list[Path], quiet: bool) -> Int8Cost:
-    """Return one pass over every sequence in ``folders`` with the default policy, before and after
-    quantisation."""
+    """Return the scores over every sequence in ``folders``, before and after quantisation.
+
+    The tracker has the default policy. ``clip``: calibrates INT8.
+    """
     sequences = [sequence for folder in folders for sequence in find_sequences(folder)]
     total = 2 * sum(len(sequence) for sequence in sequences)
     with (

@@ -1,8 +1,8 @@
-"""Single-object tracking scores from boxes and masks.
+"""Scores of single-object tracking from boxes and masks.
 
-One pass from the first true box, no re-initialisation. Frame 0 is given to the tracker and not scored; frames
-without ground truth (absent target) count only in ``false_claims``. A frame without a result has overlap 0
-and an infinite centre error.
+The tracker is started once, with the first true box. Frame 0 is not scored. Frames without a true box (the
+target is absent) count only in ``false_claims``. A frame without a result has overlap 0 and an infinite
+centre error.
 
 Sources: success and precision curves, Wu, Lim and Yang, "Object Tracking Benchmark", PAMI 2015; normalised
 precision, Muller et al., "TrackingNet", ECCV 2018; average overlap, Huang, Zhao and Huang, "GOT-10k", PAMI
@@ -24,19 +24,23 @@ NORMALISED_THRESHOLDS = np.linspace(0.0, 0.5, 51, dtype=np.float64)
 PRECISION_PX = 20.0
 FALSE_CLAIM_IOU = 0.1
 MATCH_IOU = 0.5
-"""Overlap from which a box is on an object, for id switches."""
+"""Smallest IoU at which a box counts as being on an object, for id switches."""
 
 Boxes = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of one run, each 0..1: mean overlap ``ao``; ``auc``, mean over 21 overlap thresholds of the
-    share of frames strictly above; ``sr50``, share above 0.5; ``precision``, share with a centre error of at
-    most 20 px; ``norm_precision``, mean over 51 thresholds 0..0.5 of the share whose centre error, in units
-    of the true box's sides, is at most that; ``j``, mean mask overlap or NaN; ``false_claims``, share of all
-    frames after the first whose box was reported as measured although it overlaps the truth by less than 0.1
-    or the target is absent. ``frames`` were scored."""
+    """Scores of one run, each from 0 to 1.
+
+    ``ao``: mean overlap (IoU). ``auc``: share of frames with an overlap strictly above a threshold, mean over
+    21 thresholds. ``sr50``: share of frames with an overlap above 0.5. ``precision``: share of frames with a
+    centre error of at most 20 px. ``norm_precision``: share of frames whose centre error, in units of the
+    true box's sides, is at most a threshold, mean over 51 thresholds from 0 to 0.5. ``j``: mean overlap of
+    masks, NaN without masks. ``false_claims``: share of all frames after the first with a box reported as
+    measured although the target is absent or overlaps it by less than 0.1. ``frames``: number of scored
+    frames.
+    """
 
     ao: float
     auc: float
@@ -51,8 +55,11 @@ class Scores:
 def score(
     truth: Boxes, predicted: Boxes, claimed: NDArray[np.bool_] | None = None, j: float = float("nan")
 ) -> Scores:
-    """Score boxes [N, 4] (x, y, w, h; NaN: absent or no result). ``claimed`` [N]: reported as measured
-    (default: every box). Raises ValueError when the lengths differ or no frame can be scored."""
+    """Score boxes [N, 4] (x, y, w, h) against the truth [N, 4]; NaN means absent or no result.
+
+    ``claimed`` [N]: whether the box was reported as measured (default: all boxes). ``j``: mean overlap of
+    masks. Raises ValueError if the shapes differ or no frame can be scored.
+    """
     truth, predicted = np.asarray(truth, np.float64), np.asarray(predicted, np.float64)
     if truth.shape != predicted.shape or truth.ndim != 2 or truth.shape[1] != 4:
         raise ValueError(f"truth is {truth.shape}, predicted {predicted.shape}; both must be [N, 4]")
@@ -80,8 +87,11 @@ def score(
 
 
 class Identities(NamedTuple):
-    """Of the targets of one video: id ``switches`` (an object's box is another target's than before), and
-    the targets that are on ``another``'s object when their box was last on any."""
+    """Confusions among the targets of one video.
+
+    ``switches``: how often an object's measured box became another target's. ``another``: number of targets
+    whose last box on any object was on an object of another target.
+    """
 
     targets: int
     switches: int
@@ -89,10 +99,11 @@ class Identities(NamedTuple):
 
 
 def identities(truths: Boxes, answers: Boxes) -> Identities:
-    """Compare boxes [T, N, 4] of T targets with the truth [T, N, 4] of the objects they were started on.
+    """Compare measured boxes [T, N, 4] of T targets with the truth [T, N, 4] of their objects.
 
-    A box matches an object from `MATCH_IOU` on, each one at most; a pair that matched before goes first, then
-    the greatest overlap. Boxes that were not measured are NaN.
+    A target's object is the one on which it was started. A box and an object can match if their IoU is at
+    least `MATCH_IOU`. Each box matches at most one object. Pairs that matched in an earlier frame are matched
+    first, the others by falling IoU. Boxes that were not measured are NaN.
     """
     count, switches = len(truths), 0
     matched, last_on = {one: one for one in range(count)}, list(range(count))
@@ -111,12 +122,12 @@ def identities(truths: Boxes, answers: Boxes) -> Identities:
 
 
 def known_rows(boxes: Boxes) -> NDArray[np.bool_]:
-    """Mask [N] of the boxes [N, 4] whose four numbers are finite."""
+    """Return which of the boxes [N, 4] have four finite numbers: bool [N]."""
     return np.asarray(np.isfinite(boxes).all(axis=1), np.bool_)
 
 
 def overlaps(a: Boxes, b: Boxes) -> NDArray[np.float64]:
-    """IoU of each pair of boxes [N, 4] (x, y, w, h); 0 where one is NaN or empty."""
+    """Return the IoU of each pair of boxes [N, 4] (x, y, w, h): [N], 0 where a box is NaN or empty."""
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     low = np.maximum(a[:, :2], b[:, :2])
     high = np.minimum(a[:, :2] + a[:, 2:], b[:, :2] + b[:, 2:])
@@ -130,9 +141,9 @@ def overlaps(a: Boxes, b: Boxes) -> NDArray[np.float64]:
 
 
 def centre_errors(truth: Boxes, predicted: Boxes, *, normalised: bool = False) -> NDArray[np.float64]:
-    """Distances of the centres [N], infinite without a result.
+    """Return the distances [N] between the boxes' centres, infinite without a result.
 
-    In px, or with ``normalised`` with x and y in units of the true box's width and height.
+    They are in px. With ``normalised`` x and y are divided by the true box's width and height.
     """
     offset = (predicted[:, :2] + predicted[:, 2:] / 2) - (truth[:, :2] + truth[:, 2:] / 2)
     if normalised:
@@ -143,23 +154,26 @@ def centre_errors(truth: Boxes, predicted: Boxes, *, normalised: bool = False) -
 
 
 def success_curve(iou: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Share of frames whose overlap is strictly above each of `SUCCESS_THRESHOLDS`, [21]."""
+    """Return the share of frames whose overlap is strictly above each of `SUCCESS_THRESHOLDS`: [21]."""
     return np.asarray((iou[None, :] > SUCCESS_THRESHOLDS[:, None]).mean(axis=1), np.float64)
 
 
 def shares_up_to(errors: NDArray[np.float64], thresholds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Share of frames whose error is at most each threshold."""
+    """Return for each threshold the share of frames whose error is at most the threshold."""
     return np.asarray((errors[None, :] <= thresholds[:, None]).mean(axis=1), np.float64)
 
 
 def mask_overlap(truth: NDArray[np.bool_], predicted: NDArray[np.bool_]) -> float:
-    """Region similarity J of two masks [H, W]; 0 if both are empty, which are not scored."""
+    """Return the region similarity J (IoU) of two masks [H, W]; 0 if both are empty."""
     union = int(np.count_nonzero(truth | predicted))
     return int(np.count_nonzero(truth & predicted)) / union if union else 0.0
 
 
 def mean_scores(scores: Iterable[Scores]) -> Scores:
-    """Plain mean over sequences; J over those that have it. ``frames`` are summed."""
+    """Return the mean of each score over sequences, ignoring NaN; ``frames`` is the sum.
+
+    Raises ValueError without scores.
+    """
     scores = list(scores)
     if not scores:
         raise ValueError("no scores to average")

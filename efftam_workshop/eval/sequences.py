@@ -1,6 +1,6 @@
 """Reads sequences with ground truth: the package's format, DAVIS and OTB.
 
-Boxes are used as published: OTB counts pixels from 1, which shifts truth and prompt alike by one pixel.
+Boxes are used as published. OTB counts pixels from 1; this shifts both the truth and the prompt by one pixel.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from efftam_ros.images.video import open_video
 FORMATS = "a folder with video.mp4 and boxes.csv, DAVIS or OTB"
 DAVIS_FPS = 24.0
 OTB_FPS = 30.0
-# Of a sequence or a data set.
+# Largest frame number that is read from a table of boxes.
 MAX_FRAMES = 1_000_000
 MARKS = ("boxes.csv", "JPEGImages", "img")
-# Sequences whose published ground truth covers only a part of the folder of images (1-based, inclusive; the
-# benchmark's own list).
+# Frames with published ground truth (first, last; counted from 1) of the OTB sequences whose folder has more
+# images than that. Source: the benchmark's own list.
 OTB_RANGES = {
     "david": (300, 770),
     "football1": (1, 74),
@@ -44,8 +44,8 @@ OTB_RANGES = {
 class Sequence:
     """One target in one video.
 
-    ``boxes``: float64 [N, 4] x, y, w, h in px, NaN where the target is absent; ``mask(index)``: the true
-    mask, bool [H, W], or None if a sequence has no masks. ``frames()`` yields the N frames.
+    ``boxes``: float64 [N, 4] x, y, w, h in px, NaN where the target is absent. ``mask(index)``: the true
+    mask, bool [H, W]; ``mask`` is None if the sequence has no masks. ``frames()`` yields the N frames.
     """
 
     name: str
@@ -58,11 +58,11 @@ class Sequence:
 
     @property
     def video(self) -> str:
-        """The name without the target's number: that of its video."""
+        """The video's name: the sequence's name without the target's number."""
         return self.name.partition("#")[0]
 
     def frames(self) -> Iterator[VideoFrame]:
-        """Yield as many frames as there are boxes. Raises InputError when the video is shorter."""
+        """Yield one frame per box. Raises InputError at the end of a video that is shorter."""
         count = 0
         for frame in self.source():
             if count == len(self.boxes):
@@ -74,9 +74,9 @@ class Sequence:
 
 
 def find_sequences(folder: str | Path) -> list[Sequence]:
-    """Find the sequences of a folder: the folder itself, a data set's root, or a folder of sequences.
+    """Return the sequences of a folder: a single sequence, a data set's root, or a folder of sequences.
 
-    Raises InputError when there is none, or when one is invalid.
+    Raises InputError if there is none or one is invalid.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -93,7 +93,7 @@ def find_sequences(folder: str | Path) -> list[Sequence]:
 
 
 def folders_read(folder: Path) -> list[Path]:
-    """Return the folders whose files `find_sequences` reads: ``folder``, or the sequences in it."""
+    """Return the folders whose files `find_sequences` reads: ``folder``, or those of sequences in it."""
 
     def is_read(one: Path) -> bool:
         return any((one / mark).exists() for mark in MARKS) or bool(image_files(one))
@@ -102,7 +102,7 @@ def folders_read(folder: Path) -> list[Path]:
 
 
 def _is_sequence(path: Path) -> bool:
-    """Return whether this may be the folder of a sequence; archives of macOS have copies of all names."""
+    """Return whether ``path`` may be the folder of a sequence. macOS adds copies like ._name to archives."""
     return path.is_dir() and path.name != "__MACOSX" and not path.name.startswith("._")
 
 
@@ -117,19 +117,23 @@ def _read(folder: Path) -> list[Sequence]:
     if (folder / "img").is_dir() and _otb_truths(folder):
         return read_otb(folder)
     parents = [parent.name for parent in folder.parents]
-    if "JPEGImages" in parents and image_files(folder):  # one sequence of a DAVIS tree
+    if "JPEGImages" in parents and image_files(folder):  # ``folder`` is one sequence of DAVIS
         root = folder.parents[parents.index("JPEGImages") + 1]
         return [s for s in read_davis(root) if s.video == folder.name]
     return []
 
 
 def read_own(folder: Path, table: Path | None = None) -> Sequence:
-    """Read the package's format.
+    """Read a sequence in the package's format.
 
-    video.mp4, boxes.csv (``frame,x,y,w,h``, frames from 0 in order; nan, or no row: absent) and optionally
-    masks.npz (``shape`` [N, H, W] and ``bits``, a row of ``np.packbits`` per frame). ``table``: boxes.csv, or
-    boxes_2.csv and so on of further targets, without masks; the sequences are then called ``name#1``,
-    ``name#2``, ...
+    - video.mp4
+    - boxes.csv with the columns ``frame,x,y,w,h``. Frames count from 0 and increase. With nan or without a
+      row the target is absent.
+    - masks.npz (optional) with ``shape`` [N, H, W] and ``bits``, one row of ``np.packbits`` per frame.
+
+    ``table``: if there are several targets, the table of one of them: boxes.csv, boxes_2.csv, ... The
+    sequences are then called ``name#1``, ``name#2``, ..., and only the first can have masks. Raises
+    InputError.
     """
     path = table or folder / "boxes.csv"
     boxes = boxes_by_frame(path)
@@ -146,11 +150,14 @@ def read_own(folder: Path, table: Path | None = None) -> Sequence:
 
 
 def boxes_by_frame(path: Path) -> NDArray[np.float64]:
-    """Boxes x, y, w, h, float64 [N, 4], of a table by its column ``frame``; NaN for frames that have no row.
-    Raises InputError."""
+    """Read boxes x, y, w, h, float64 [N, 4], from a table with a column ``frame``.
+
+    Frames without a row are NaN. Raises InputError for missing columns, invalid numbers, and frames that are
+    not in increasing order.
+    """
     found: dict[int, list[float]] = {}
     lines = table_lines(path)
-    # Spreadsheets write what separates numbers in the user's language.
+    # Spreadsheets separate columns by a comma, a semicolon or a tab, depending on the user's language.
     separator = next((mark for mark in ",;\t" if lines and mark in lines[0]), ",")
     rows = csv.DictReader(lines, delimiter=separator)
     rows.fieldnames = [name.strip() for name in rows.fieldnames or ()]
@@ -181,8 +188,10 @@ def boxes_by_frame(path: Path) -> NDArray[np.float64]:
 
 
 def table_lines(path: Path) -> list[str]:
-    """Return the lines of a text file in UTF-8 or, with a byte order mark, UTF-16, as spreadsheets write
-    them. Raises InputError where it is neither."""
+    """Return the lines of a text file in UTF-8, or in UTF-16 with a byte order mark as spreadsheets write it.
+
+    Raises InputError for other encodings.
+    """
     data = path.read_bytes()
     encoding = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
     try:
@@ -194,10 +203,10 @@ def table_lines(path: Path) -> list[str]:
 
 
 def read_davis(root: Path) -> list[Sequence]:
-    """Read DAVIS 2016 and 2017: JPEGImages/ and Annotations/, with or without a sub-folder for the
-    resolution.
+    """Read DAVIS 2016 and 2017: JPEGImages/ and Annotations/, perhaps with a sub-folder for the resolution.
 
-    A sequence with several objects becomes one per object, ``name#1``, ``name#2``, ...
+    A video with several objects becomes one sequence per object, ``name#1``, ``name#2``, ... Raises
+    InputError if an annotation is missing.
     """
     sequences = []
     for images in sorted(
@@ -223,9 +232,9 @@ def read_davis(root: Path) -> list[Sequence]:
 
 
 def read_otb(folder: Path) -> list[Sequence]:
-    """Read OTB: img/ and groundtruth_rect.txt (several targets: groundtruth_rect.1.txt, ...).
+    """Read OTB: img/ and groundtruth_rect.txt, or groundtruth_rect.1.txt, ... for several targets.
 
-    Numbers are separated by comma, tab or space.
+    Raises InputError if the numbers of boxes and images differ.
     """
     files = image_files(folder / "img")
     sequences = []
@@ -245,9 +254,10 @@ def read_otb(folder: Path) -> list[Sequence]:
 
 
 def read_boxes(path: Path) -> NDArray[np.float64]:
-    """Read boxes [N, 4] from a text file with four numbers per line.
+    """Read boxes [N, 4] from a text file with four numbers per line; NaN where the target is absent.
 
-    Separators: comma, tab, semicolon or space. NaN or a box without area means absent.
+    The numbers are separated by comma, tab, semicolon or space. A box that is NaN or has no area means that
+    the target is absent. Raises InputError for other lines.
     """
     rows = []
     for number, line in enumerate(table_lines(path), start=1):
@@ -270,7 +280,7 @@ def read_boxes(path: Path) -> NDArray[np.float64]:
 
 
 def mask_box(mask: NDArray[np.bool_]) -> tuple[float, float, float, float]:
-    """Bounding box x, y, w, h of a mask; NaN if it is empty."""
+    """Return the bounding box x, y, w, h of a mask in px; four NaN if the mask is empty."""
     columns, rows = np.flatnonzero(mask.any(axis=0)), np.flatnonzero(mask.any(axis=1))
     if not columns.size:
         return (float("nan"),) * 4
@@ -331,9 +341,9 @@ def _label_masks(labels: list[Path], number: int) -> Callable[[int], NDArray[np.
 
 
 def _label_image(path: Path) -> NDArray[np.uint8]:
-    """Object numbers of an annotation, uint8 [H, W].
+    """Read the object numbers of an annotation image, uint8 [H, W].
 
-    A palette image contains them directly; black and white images of DAVIS 2016 become 0 and 255.
+    The pixels of a palette image are object numbers. Black and white images of DAVIS 2016 give 0 and 255.
     """
     from PIL import Image
 

@@ -1,1 +1,1 @@
-"""Export of a network: checkpoint to ONNX bundle, FP16 graphs, TensorRT engines."""
+"""Exports a network: from a checkpoint to an ONNX bundle, to FP16 graphs, and to TensorRT engines."""

@@ -1,7 +1,7 @@
 """Export an official EfficientTAM checkpoint to a bundle of ONNX graphs.
 
-Every graph is compared with PyTorch on seeded inputs before the bundle is written; a difference above 1e-3 is
-an error. Checkpoints do not contain the name of their configuration: give it with --config.
+Every graph is compared with PyTorch on generated inputs before the bundle is written; a difference above 1e-3
+is an error. Checkpoints do not contain the name of their configuration, so --config must give it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_weights_argument(parser: argparse.ArgumentParser) -> None:
-    """Add --weights, the storage type."""
+    """Add the option --weights, the number format in which weights are stored."""
     text = "storage type of the weights; execution stays float32 (default: float32)"
     parser.add_argument("--weights", choices=("float32", "float16"), default="float32", help=text)
 

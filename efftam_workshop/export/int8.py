@@ -1,7 +1,7 @@
-"""INT8 graphs: inputs recorded over a clip, and Q/DQ pairs around the products with constant weights.
+"""Makes INT8 graphs: records inputs over a clip and adds Q/DQ pairs to the products with constant weights.
 
-Symmetric, weights per output channel, activations per tensor by the extremes seen in calibration. The
-quantiser is onnxruntime's; the FP16 conversion comes afterwards (`fp16.convert`).
+Quantisation is symmetric: weights per output channel, activations per tensor by the extremes that occur in
+calibration. onnxruntime's quantiser is used. The FP16 conversion comes afterwards (`fp16.convert`).
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from efftam_workshop.export.onnx.folding import drop_unused, evaluated, replace
 
 MIN_FRAMES = 2
 METHOD = "extremes, symmetric, weights per channel"
-"""How ranges follow from the inputs; part of the hash."""
+"""How the ranges follow from the inputs. It is part of the clip's hash, so a change makes engines stale."""
 
 
 @dataclass(frozen=True)
 class CalibrationClip:
-    """Pictures uint8 [H,W,3] BGR of one size, and the target's box (px) on the first."""
+    """Pictures uint8 [H,W,3] BGR of one size, and the target's box (px) in the first picture."""
 
     name: str
     frames: tuple[NDArray[np.uint8], ...]
@@ -57,7 +57,7 @@ class CalibrationClip:
 
     @cached_property
     def sha256(self) -> str:
-        """Hash of pixels, box and `METHOD`."""
+        """SHA-256 of pixels, box and `METHOD`, in hexadecimal digits."""
         digest = hashlib.sha256(json.dumps([METHOD, *self.box.xywh()]).encode())
         for frame in self.frames:
             digest.update(repr(frame.shape).encode())
@@ -66,14 +66,17 @@ class CalibrationClip:
 
 
 def default_clip() -> CalibrationClip:
-    """Return the seeded clip that engines are compared on."""
+    """Return the generated clip on which engines are compared."""
     return CalibrationClip("the seeded clip", tuple(seeded_clip()), DISC_BOX)
 
 
 def recorded_inputs(
     bundle: Bundle, runners: Mapping[str, Runner], clip: CalibrationClip, modules: Collection[str]
 ) -> dict[str, list[Arrays]]:
-    """Return what these modules get in each frame of a chained run; memory attention nothing in the first."""
+    """Return the inputs of each module in ``modules``, one set per frame of ``clip``.
+
+    The modules are run as a chain with memory. Memory attention has no inputs in the first frame.
+    """
     found: dict[str, list[Arrays]] = {name: [] for name in modules}
     for number, (chain,) in enumerate(run_clip(bundle, [runners], clip.frames, clip.box)):
         for name in modules:
@@ -83,8 +86,10 @@ def recorded_inputs(
 
 
 def dynamic_inputs(samples: Sequence[Arrays]) -> list[Arrays]:
-    """Convert inputs of `ATTENTION` to those of the dynamic form of memory attention, which the CPU runs:
-    without the unused memory slots."""
+    """Convert inputs of `ATTENTION` to inputs of the memory attention of dynamic shape, which the CPU runs.
+
+    Unused memory slots, which are zero, are removed.
+    """
     found = []
     for sample in samples:
         rows = np.flatnonzero(sample["maps"].any(axis=(1, 2)))
@@ -101,23 +106,23 @@ def dynamic_inputs(samples: Sequence[Arrays]) -> list[Arrays]:
 
 
 INT8_MODULES = ("image_encoder", ATTENTION)
-"""Where INT8 pays: the others are small, and products of two activations stay out of it."""
+"""Graphs that INT8 makes faster. The others are small; products of two activations are not quantised."""
 PRODUCTS = ("MatMul", "Gemm")
 
 Inputs = Mapping[str, NDArray[Any]]
 
 
 def quantizable(model: onnx.ModelProto) -> list[str]:
-    """Names of the products with constant weights, after the operators on weights are folded."""
+    """Return the names of the products whose weights are constant, once operators on weights are folded."""
     return _constant_products(with_folded_weights(model))
 
 
 def quantize(model: onnx.ModelProto, samples: Sequence[Inputs]) -> onnx.ModelProto:
-    """Return the graph with Q/DQ pairs before the products that `quantizable` names, all tensors FP32.
+    """Return the graph with Q/DQ pairs before the products that `quantizable` names.
 
-    ``samples``: inputs of the graph as in use; activations beyond their extremes saturate. ``model``: FP32,
-    with its weights loaded; not modified. Raises InputError without samples, or where there is nothing to
-    quantise.
+    All its tensors are FP32. ``samples``: realistic inputs of the graph; activations beyond their extremes
+    saturate. ``model``: in FP32, with its weights loaded; not modified. Raises InputError if there are no
+    samples or no product to quantise.
     """
     folded = with_folded_weights(model)
     nodes = _constant_products(folded)
@@ -154,8 +159,10 @@ def _constant_products(folded: onnx.ModelProto) -> list[str]:
 
 
 def with_folded_weights(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy in which everything computed from weights alone is a weight: exported graphs transpose,
-    slice and join weights that several graphs share."""
+    """Return a copy in which tensors computed from weights alone are weights.
+
+    Exported graphs transpose, slice and join weights because several graphs share them.
+    """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     graph = copy.graph
@@ -185,7 +192,7 @@ class _Samples(CalibrationDataReader):
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the quantiser's advice to run a preprocessing that moves names."""
+    """Hide the quantiser's advice to run a preprocessing step, which would rename tensors."""
     root = logging.getLogger()
     level = root.level
     root.setLevel(logging.ERROR)
@@ -196,14 +203,14 @@ def _quiet() -> Iterator[None]:
 
 
 CPU_ATTENTION = "memory_attention"
-"""The form of memory attention that the CPU runs, in the place of `ATTENTION`."""
+"""Name of the memory attention of dynamic shape, which the CPU runs instead of `ATTENTION`."""
 
 
 def write_quantized_bundle(bundle: Bundle, clip: CalibrationClip, out: Path) -> list[str]:
-    """Write ``bundle`` with Q/DQ pairs around the products that INT8 engines quantise to the new folder
-    ``out``.
+    """Write ``bundle`` to the new folder ``out``, with Q/DQ pairs at the products that INT8 engines quantise.
 
-    What stays in FP16 on a GPU is FP32 here. Returns the names of the quantised graphs.
+    Parts that are FP16 on a GPU are FP32 in the written bundle. Returns the names of the quantised graphs.
+    After an error ``out`` is removed.
     """
     runners = {name: CpuRunner(bundle.graphs[name].path) for name in GRAPHS}
     samples = recorded_inputs(bundle, runners, clip, INT8_MODULES)
@@ -217,14 +224,14 @@ def write_quantized_bundle(bundle: Bundle, clip: CalibrationClip, out: Path) -> 
                 (out / bundle.graphs[name].path.name).write_bytes(quantize(model, given).SerializeToString())
                 written.append(name)
         _list_again(out, [bundle.graphs[name].path.name for name in written])
-    except BaseException:  # half a bundle, as where the disk is full
+    except BaseException:  # removes an incomplete bundle, for example after the disk became full
         shutil.rmtree(out, ignore_errors=True)
         raise
     return written
 
 
 def _list_again(folder: Path, files: list[str]) -> None:
-    """Write the hashes of changed files into the manifest."""
+    """Update the hashes and sizes of changed files in the manifest."""
     path = folder / MANIFEST
     manifest = json.loads(path.read_text())
     for name in files:

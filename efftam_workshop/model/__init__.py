@@ -1,1 +1,1 @@
-"""The EfficientTAM networks in PyTorch, for export."""
+"""The networks EfficientTAM and CompactTAM in PyTorch, for training and export."""

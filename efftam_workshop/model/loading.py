@@ -1,4 +1,4 @@
-"""Loads PyTorch networks: from a checkpoint, or from the graphs of a bundle."""
+"""Loads PyTorch networks from a checkpoint or from the graphs of a bundle."""
 
 from __future__ import annotations
 
@@ -22,14 +22,17 @@ from efftam_workshop.model.efficienttam.configurations import CONFIGURATIONS
 from efftam_workshop.model.efficienttam.network import EfficientTAM
 
 UNUSED = frozenset({"no_mem_pos_enc"})
-"""Parameters in checkpoints that the network does not use."""
+"""Parameters that checkpoints contain but the network does not use."""
 
 TABLE_INSTEAD = {"image_encoder.trunk.pos_embed": "image_encoder.trunk.position"}
-"""Parameters for which the graphs contain only a derived table."""
+"""For each of these parameters the graphs contain only the table that is derived from it."""
 
 
 def untrained(name: str) -> Network:
-    """Return the network of this name, in evaluation mode. Raises InputError listing the names."""
+    """Return the network called ``name`` in evaluation mode.
+
+    Raises InputError, listing all names, if there is no such network.
+    """
     if name == SPEC.name:
         return CompactTAM().eval()
     if name not in CONFIGURATIONS:
@@ -40,11 +43,11 @@ def untrained(name: str) -> Network:
 
 
 def load_bundle_network(folder: str | Path) -> Network:
-    """Rebuild the network that the bundle in ``folder`` was exported from, in evaluation mode with FP32
-    weights.
+    """Rebuild the network from which the bundle in ``folder`` was exported, in evaluation mode.
 
-    Weights are the graphs' initialisers, which have their PyTorch names; batch norms are folded as they were
-    for export. Raises InputError when the network is unknown or the weights in the graphs do not fit it.
+    The weights are the graphs' initialisers, in FP32, which have the names of PyTorch. Batch norms stay
+    merged as in the export. Raises InputError if the network is unknown or the weights in the graphs do not
+    fit it.
     """
     folder = Path(folder)
     manifest = json.loads((folder / "bundle.json").read_text(encoding="utf-8"))
@@ -63,12 +66,11 @@ def load_bundle_network(folder: str | Path) -> Network:
 
 
 def load_checkpoint(path: str | Path, name: str) -> Network:
-    """Return the network of this name with the weights of a file ``{"model": state_dict}``, official or of
-    training, on the CPU in evaluation mode.
+    """Return the network called ``name`` with the weights of a checkpoint, on the CPU in evaluation mode.
 
-    A checkpoint does not contain its image side or pooling, so the caller must give the name (official files
-    are named after their configuration). Raises InputError when the file is not a checkpoint or does not fit
-    the network.
+    The checkpoint is a file ``{"model": state_dict}``, official or from training. It does not contain the
+    image side or the pooling, so the caller must give the name; official files are named after their
+    configuration. Raises InputError if the file is not a checkpoint or does not fit the network.
     """
     network = untrained(name)
     try:
@@ -80,7 +82,11 @@ def load_checkpoint(path: str | Path, name: str) -> Network:
 
 
 def read_state_dict(path: str | Path) -> dict[str, Tensor]:
-    """Read the tensors of a checkpoint file; unpickles tensors and plain containers only, never code."""
+    """Read the tensors of a checkpoint file, by name.
+
+    Only tensors and containers are unpickled, so that no code of the file runs. Raises InputError if the file
+    can't be read or is not a checkpoint.
+    """
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
@@ -103,7 +109,7 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
 
 
 def initialisers(paths: Iterable[Path]) -> dict[str, Tensor]:
-    """Return all initialisers of these graphs by name; float16 is converted to float32."""
+    """Return all initialisers of the graphs ``paths`` by name; float16 is converted to float32."""
     stored: dict[str, Tensor] = {}
     for path in paths:
         for tensor in onnx.load(path).graph.initializer:

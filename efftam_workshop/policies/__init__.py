@@ -1,1 +1,1 @@
-"""Policies that are compared with and never fly: the two reference trackers, loaded by name."""
+"""Policies for comparisons, never for flight: the two reference trackers, loaded by name."""

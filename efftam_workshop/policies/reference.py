@@ -1,7 +1,7 @@
 """The two reference policies, reproduced exactly, as baselines for golden tests and comparisons.
 
-They search nothing: a lost target is looked for in one window after the other. Neither camera motion nor
-points nor likeness reach them.
+They never search the whole image: a lost target is looked for in one window per frame. They use neither
+camera motion nor point tracks nor likeness.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from efftam_workshop.policies.samurai_filter import ReferenceSelector, SamuraiCo
 
 @dataclass(frozen=True)
 class RecentFrames:
-    """The reference predictor's rule.
+    """The reference predictor's choice of the frames that are attended to.
 
-    Maps: the prompt on the last row, then the six previous frames by age (the row of a missing frame stays
-    empty). Pointers: the prompt and the last fifteen frames, newest first. ``temporal_rows`` and
+    Maps: the prompted frame in the last row, then the six previous frames by age; the row of a missing frame
+    stays empty. Pointers: the prompted frame and the last fifteen frames, newest first. ``temporal_rows`` and
     ``max_pointers`` are the network's.
     """
 
@@ -50,7 +50,7 @@ class RecentFrames:
 
 
 class ReferencePolicy(Policy):
-    """What the references have in common: they were made for the whole image."""
+    """Common part of the reference policies. They use the whole image: view ``auto`` becomes ``full``."""
 
     def view(self, default: str) -> str:
         return "full" if default == "auto" else default
@@ -70,10 +70,11 @@ class EfficientTamPolicy(ReferencePolicy):
 
 @dataclass(frozen=True)
 class SamuraiFrames:
-    """SAMURAI's rule: prompts, then the last six frames with good scores, always including frame t-1.
+    """SAMURAI's choice of the frames that are attended to.
 
-    Rows are assigned by rank, not by age. Pointers ignore the scores. Frames 0 and 1 never count as valid (as
-    in the reference).
+    Maps: the prompted frames, then the last six frames with good scores and always the previous frame. Their
+    rows are assigned by rank, not by age. Pointers: the last frames regardless of scores. As in the
+    reference, frames 0 and 1 never count as frames with good scores.
     """
 
     config: SamuraiConfig = field(default_factory=SamuraiConfig)
@@ -110,8 +111,11 @@ class SamuraiFrames:
 
 
 class SamuraiPolicy(ReferencePolicy):
-    """SAMURAI's reference: its filter in network pixels chooses, its scores decide which frames are attended
-    to."""
+    """SAMURAI's reference policy.
+
+    Its motion filter, in network pixels, chooses the candidate. Its scores decide which frames are attended
+    to.
+    """
 
     def __init__(self, spec: PipelineSpec, config: TrackerConfig) -> None:
         self._samurai = SamuraiConfig(max_maps=spec.temporal_rows, max_pointers=spec.max_pointers)

@@ -1,8 +1,8 @@
 """SAMURAI's motion filter and candidate selection, exactly as the reference computes them (arXiv 2411.11922).
 
-Behaviour of the reference at its commit 76ba195, defects included: coordinates are network pixels, velocities
-are per frame, empty masks are boxes of zeros and may initiate the filter. It exists as a baseline and for its
-golden trace; a vehicle should use `default.DefaultPolicy`.
+The reference's behaviour at its commit 76ba195 is reproduced with its defects: coordinates are network
+pixels, velocities are per frame, and empty masks are boxes of zeros, which may start the filter. Use it as a
+baseline and for its golden trace only; a vehicle should use `default.DefaultPolicy`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _H = np.eye(4, 8)
 
 
 class ReferenceFilter:
-    """Kalman filter on (cx, cy, aspect, height) and their rates per frame; noise follows the height."""
+    """Kalman filter on (cx, cy, aspect, height) and their change per frame; its noise scales with height."""
 
     def __init__(self, measurement: Array) -> None:
         p, q = measurement[3] / 20, measurement[3] / 160
@@ -40,22 +40,24 @@ class ReferenceFilter:
         self.covariance = self.covariance - gain @ spread @ gain.T
 
     def edges(self) -> Array:
-        """Predicted left, top, right, bottom, network px."""
+        """Return the predicted left, top, right, bottom, network px."""
         cx, cy, aspect, height = self.mean[:4]
         width = aspect * height
         return np.array([cx - width / 2, cy - height / 2, cx + width / 2, cy + height / 2])
 
 
 def measurement(edges: Array) -> Array:
-    """Box edges -> (cx, cy, aspect, height); a height of 0 counts as 1."""
+    """Convert box edges to (cx, cy, aspect, height); a height of 0 becomes 1."""
     x0, y0, x1, y1 = edges
     height = (y1 - y0) or 1.0
     return np.array([(x0 + x1) / 2, (y0 + y1) / 2, (x1 - x0) / height, height])
 
 
 def reference_iou(predicted: Array, candidate: Array) -> float:
-    """Return the reference's IoU: 0 for the all-zero box and for a zero union; a negative predicted height is
-    not caught."""
+    """Return the reference's IoU: 0 for the all-zero box and for a zero union.
+
+    As in the reference, a negative predicted height is not caught.
+    """
     w = max(0.0, min(predicted[2], candidate[2]) - max(predicted[0], candidate[0]))
     h = max(0.0, min(predicted[3], candidate[3]) - max(predicted[1], candidate[1]))
     union = (
@@ -68,7 +70,7 @@ def reference_iou(predicted: Array, candidate: Array) -> float:
 
 @dataclass(frozen=True)
 class SamuraiConfig:
-    """The reference's thresholds (its ``samurai`` configurations t, s, b+)."""
+    """The reference's thresholds, equal in its ``samurai`` configurations t, s and b+."""
 
     motion_weight: float = 0.25
     stable_frames: int = 15
@@ -83,9 +85,13 @@ class SamuraiConfig:
 
 @dataclass(frozen=True)
 class ReferenceChoice:
-    """What the reference decided on one frame. ``motion_iou`` is None outside the stable branch; the arrays
-    are those of the stable branch, ``predicted`` the edges after predict, ``updated_with`` the measurement
-    used, each else None."""
+    """The reference's decision on one frame.
+
+    ``branch``: "initiate", "warmup" or "stable". ``index``: the chosen candidate. ``predicted``: the filter's
+    edges after its prediction. ``updated_with``: the measurement that updated the filter. ``motion_iou`` of
+    the chosen candidate, ``motion_ious`` and ``weighted`` of all candidates exist in the stable branch only.
+    Values that do not exist are None.
+    """
 
     branch: str
     index: int
@@ -97,7 +103,7 @@ class ReferenceChoice:
 
 
 class ReferenceSelector:
-    """Chooses one of three candidates: initiate, warm-up, stable."""
+    """Chooses one of three candidates, in three phases: initiate, warm-up and stable."""
 
     def __init__(self, config: SamuraiConfig) -> None:
         self.config = config
@@ -105,7 +111,10 @@ class ReferenceSelector:
         self.stable = 0
 
     def choose(self, edges: Array, ious: Array, presence_logit: float) -> ReferenceChoice:
-        """Choose a candidate. ``edges`` [3, 4] network px, zeros where a mask is empty; ``ious`` [3]."""
+        """Choose a candidate.
+
+        ``edges`` [3, 4]: boxes in network px, zeros for an empty mask. ``ious`` [3]: predicted IoUs.
+        """
         c = self.config
         if not presence_logit > c.min_presence_logit:
             edges = np.zeros_like(edges)

@@ -1,7 +1,7 @@
-"""Changes for `scripts/mutate` that Cosmic Ray lacks: a state that is not set, or not forgotten.
+"""A mutation operator for `scripts/mutate` that Cosmic Ray lacks: it leaves out a change of a state.
 
-Most slips that tests miss are of this kind: time goes back, a connection breaks, a target is selected anew,
-and something of before is kept.
+Most mistakes that tests miss are of this kind: after time went back, a connection broke, or a target was
+selected anew, an object still has some of its earlier state.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from cosmic_ray.operators.operator import Example, Operator
 from parso.python.tree import Keyword
 from parso.tree import NodeOrLeaf, search_ancestor
 
-QUIET = ("debug", "info", "inform", "warning", "error", "fail")  # logs
+QUIET = ("debug", "info", "inform", "warning", "error", "fail")  # methods that only log, and change no state
 
 
 class LeaveOut(Operator):
-    """Leaves out a statement that changes the object's own state, except in ``__init__``."""
+    """Replaces a statement that changes the object's own state by ``pass``, except in ``__init__``."""
 
     def mutation_positions(self, node: NodeOrLeaf) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
         if _changes_state(node):
@@ -48,7 +48,7 @@ def _changes_state(node: NodeOrLeaf) -> bool:
 
 
 class Provider:
-    """The operators by name, for Cosmic Ray."""
+    """The mapping from names to operators by which Cosmic Ray finds them."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(["LeaveOut"])

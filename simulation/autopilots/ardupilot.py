@@ -1,4 +1,5 @@
-"""Simulates ArduPilot 4.7: keeps the last rates without a time-out, and answers for unknown cameras."""
+"""Stand-in for ArduPilot 4.7, which keeps the last rates without a time-out, and answers commands to cameras
+that it does not know."""
 
 from __future__ import annotations
 
@@ -23,29 +24,31 @@ from simulation.autopilots.autopilot import (
     Sender,
 )
 
-WISH_S = 0.02  # message 284 goes out at 50 Hz
-# After a full fiftieth of a second: a client that ticks on whole ones finds about the delay measured, 13 ms.
+WISH_S = 0.02  # interval of message 284, which is sent at 50 Hz
+# Message 284 is sent this long after each multiple of 20 ms, s. For a client that sends its rates at these
+# multiples, the delay is then about the 13 ms that were measured with the real ArduPilot.
 WISH_PHASE_S = 0.011
 SHORTEST_US = 4000.0
-# After its first heartbeat it drives its mount; the rates of before are kept.
+# Time after boot until ArduPilot moves its gimbal, s. Then it uses the last rates that it received before.
 AWAKE_S = 9.0
-# The channel of the gimbal's yaw, and how fast the stick turns it, rad/s; that of the retract switch.
+# RC channel of the gimbal's yaw stick, and the yaw rate of the full stick, rad/s.
 STICK, STICK_RATE = 7, 0.5
+# RC channel of the switch that retracts the gimbal, and the retracted direction (pitch, yaw), rad.
 RETRACT = 8
 RETRACTED = (math.radians(-80.0), 0.0)
-# Jump of the mount's yaw after a message in which one rate is missing.
+# Jump of the gimbal's yaw after a message in which one rate is NaN, as measured with the real ArduPilot.
 JUMP = math.radians(-23.0)
 
 
 class ArduPilot(Autopilot):
-    """The stand-in's parameters: MNT1_TYPE 1 (servo) or 6 (MAVLink device), CAM1_TYPE 0."""
+    """Behaves as ArduPilot with the parameters MNT1_TYPE 1 (servo) or 6 (MAVLink device) and CAM1_TYPE 0."""
 
     kind = mav.MAV_AUTOPILOT_ARDUPILOTMEGA
     timesync_s = 10.0
 
     def restart(self) -> None:
         super().restart()
-        # Rates with the lock, or a direction: pitch and yaw.
+        # (pitch rate, yaw rate, the flag YAW_LOCK or 0), rad/s, or a direction (pitch, yaw), rad.
         self._wish: tuple[float, float, int] | tuple[float, float] | None = None
         self._next_wish_s = math.ceil(self._clock() / WISH_S) * WISH_S + WISH_PHASE_S
         self._next_timesync_s = self._clock() + self.timesync_s
@@ -63,7 +66,7 @@ class ArduPilot(Autopilot):
         return 1
 
     def servo_attitude(self, now_s: float) -> tuple[tuple[float, ...], int]:
-        # The yaw counts from the vehicle also while it is locked to north.
+        # The reported yaw counts from the vehicle's nose even if the gimbal keeps its yaw from north.
         return self.servo_quaternion(self.mount.yaw), 44 | (YAW_LOCK if self.mount.lock else 0)
 
     def on_gimbal_wish(self, message: Message) -> None:
@@ -84,12 +87,14 @@ class ArduPilot(Autopilot):
         self._wish = (*rates, int(message.flags) & YAW_LOCK)
 
     def stick(self, yaw: float) -> None:
-        """The pilot moves the gimbal's stick, -1 to 1: obeyed until the next wish by a message."""
+        """Move the pilot's yaw stick for the gimbal to a position from -1 to 1. The gimbal obeys it until the
+        next command by a message."""
         self.channels[STICK - 1] = round(1500 + 400 * yaw)
         self._wish = (0.0, yaw * STICK_RATE, 0)
 
     def retract(self) -> None:
-        """The pilot moves the retract switch: obeyed until the next wish by a message."""
+        """Set the pilot's switch that retracts the gimbal. The gimbal obeys it until the next command by a
+        message."""
         self.channels[RETRACT - 1] = 1900
         self._wish = RETRACTED
 
@@ -103,7 +108,7 @@ class ArduPilot(Autopilot):
             self.point_gimbal(*self._wish)
             return
         pitch_rate, yaw_rate, lock = self._wish
-        # To a device 28 for yaw lock, else no flag at all.
+        # With yaw lock a gimbal device gets the flags 28, otherwise none.
         self.command_gimbal(pitch_rate, yaw_rate, 28 if lock else 0)
 
     def on_command(self, port: Port, message: Message) -> None:
@@ -127,7 +132,7 @@ class ArduPilot(Autopilot):
                 self._wish = (math.radians(message.param3), math.radians(message.param4), 0)
             self.acknowledge(port, message, ACCEPTED)
         elif number in ROI:
-            # The point itself is of no matter here: whoever sends one finds its direction in ``roi``.
+            # The point in the command is ignored. The gimbal points in the direction ``roi``.
             self._wish = self.roi
             self.acknowledge(port, message, ACCEPTED)
         elif number == mav.MAV_CMD_DO_MOUNT_CONTROL:
@@ -143,7 +148,8 @@ class ArduPilot(Autopilot):
             self.acknowledge(port, message, UNSUPPORTED)
 
     def _configure(self, message: Message) -> None:
-        """Reported in message 281; has no other effect."""
+        """Store who is in control, as command 1001 demands. This is reported in message 281, and has no other
+        effect."""
         sender = (message.get_srcSystem(), message.get_srcComponent())
         system, component = int(message.param1), int(message.param2)
         if system == -3 and component == -3:

@@ -1,4 +1,4 @@
-"""Base of both simulated autopilots: links, forwarding between them, message intervals, commands."""
+"""Base class of both stand-in autopilots: links, forwarding between links, message intervals, commands."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ YAW_LOCK = mav.GIMBAL_MANAGER_FLAGS_YAW_LOCK
 
 POSITION = mav.MAVLINK_MSG_ID_GLOBAL_POSITION_INT
 
-# How long it has been up when it is made, s.
+# Time since boot that a new stand-in has, s.
 UP_S = 40.0
 
 Sender = tuple[int, int]
 
 
 class CrashError(RuntimeError):
-    """A received message ended the autopilot's process."""
+    """Raised when a received message would crash the real autopilot's process."""
 
 
 @dataclass
@@ -44,9 +44,9 @@ class Port:
     """One link of the autopilot."""
 
     connection: Connection
-    budget_bytes_s: float = math.inf  # of its own streams; forwarded messages come on top
+    budget_bytes_s: float = math.inf  # largest rate of the streamed messages; forwarded ones do not count
     components: set[Sender] = field(default_factory=set)
-    spoken: bool = False  # whether anything was heard from it that opens it for forwarding
+    spoken: bool = False  # whether messages are forwarded to this link; see `Autopilot.opens`
     intervals: dict[int, float] = field(default_factory=dict)
     due: dict[int, float] = field(default_factory=dict)
     saved_bytes: float = 0.0
@@ -64,11 +64,14 @@ class Port:
 
 
 class Autopilot(ABC):
-    """One vehicle. ``mount`` is a servo gimbal of its own when no ``gimbal_port`` names the link of a MAVLink
-    gimbal device. Call `step` as often as the time goes on."""
+    """The stand-in for one vehicle's autopilot. `step` must be called whenever the clock has advanced.
+
+    ``gimbal_port``: name of the link to a MAVLink gimbal device. None: ``mount`` is a servo gimbal that the
+    autopilot moves itself.
+    """
 
     kind: int
-    timesync_s: float  # between its questions for the time
+    timesync_s: float  # time between two TIMESYNC requests
 
     def __init__(
         self,
@@ -79,24 +82,24 @@ class Autopilot(ABC):
     ) -> None:
         self.ports = dict(ports)
         self.mount = mount
-        self.clock_rate = 1.0  # of its seconds in ours
-        self.roi = (math.radians(-20.0), math.radians(-30.0))  # pitch and yaw of the point of interest, rad
-        self.channels = [1500] * 8  # of the remote control, us
-        self.parameters: dict[str, float] = {}  # that can be read
-        self.follower: Follower | None = None  # flies the vehicle, where it flies
+        self.clock_rate = 1.0  # speed of the autopilot's clock; 1 is right
+        self.roi = (math.radians(-20.0), math.radians(-30.0))  # pitch and yaw of the region of interest, rad
+        self.channels = [1500] * 8  # values of the RC channels, us
+        self.parameters: dict[str, float] = {}  # the parameters that can be read, by name
+        self.follower: Follower | None = None  # flies the vehicle; None: the vehicle does not fly
         self._standing = FlyingVehicle(np.zeros(3))
         self._clock, self._gimbal_port = clock, gimbal_port
         self.restart()
         self.booted_s -= UP_S
 
     def restart(self) -> None:
-        """Boot: discard all state."""
+        """Restart the autopilot: discard all state and begin a new time since boot."""
         self.booted_s = self._clock()
         self._last_step_s = self._clock()
         self._next_heartbeat_s = self._next_timesync_s = -math.inf
         self.gimbal_heard_s = -math.inf
         self.primary: Sender = (0, 0)
-        if self._gimbal_port is None:  # a device of its own goes on
+        if self._gimbal_port is None:  # a gimbal device, unlike a servo gimbal, keeps turning
             self.mount.wish(0.0, 0.0, False)
         self.attitude: tuple[tuple[float, ...], int] = ((1.0, 0.0, 0.0, 0.0), 12)
         for port in self.ports.values():
@@ -109,40 +112,42 @@ class Autopilot(ABC):
 
     @abstractmethod
     def default_intervals(self) -> Mapping[int, float]:
-        """Messages streamed without a request, with their intervals in s."""
+        """Return the ids of the messages that are streamed without a request, with their intervals, s."""
 
     @abstractmethod
     def opens(self, message: Message) -> bool:
-        """Whether this message opens its link for forwarding."""
+        """Return whether, after this message, messages of other links are forwarded to the link by which it
+        arrived."""
 
     @abstractmethod
     def on_gimbal_wish(self, message: Message) -> None:
-        """Message 282 or 287."""
+        """Handle a message 282 or 287, with which a client commands the gimbal."""
 
     @abstractmethod
     def on_command(self, port: Port, message: Message) -> None:
-        """A command for us, or one we answer for others."""
+        """Handle a command to the autopilot, or to a component that the autopilot answers for."""
 
     @abstractmethod
     def move(self, now_s: float) -> None:
-        """Send the commanded rates to the gimbal."""
+        """Send the commanded rates or direction to the gimbal, if that is due."""
 
     @abstractmethod
     def answers_for(self, target: Sender) -> bool:
-        """Whether a command for a component that was never heard is answered here."""
+        """Return whether the autopilot answers a command to this component, from which no message has ever
+        arrived."""
 
     @abstractmethod
     def gimbal_number(self) -> int:
-        """The gimbal_device_id in message 281; 0: none yet."""
+        """Return the gimbal_device_id for message 281; 0 while no gimbal has been found."""
 
     def status_time(self, now_s: float) -> float:
-        """The time that message 281 carries, on the simulation's clock."""
+        """Return the time for message 281, on the simulation's clock, s."""
         return now_s
 
     # Common behaviour
 
     def step(self) -> None:
-        """Read and forward, move the gimbal, stream."""
+        """Read and forward messages, move the gimbal and the vehicle, and send the messages that are due."""
         now_s = self._clock()
         for name, port in self.ports.items():
             for message in port.receive():
@@ -174,7 +179,7 @@ class Autopilot(ABC):
 
     @abstractmethod
     def servo_attitude(self, now_s: float) -> tuple[tuple[float, ...], int]:
-        """Quaternion and flags of a servo gimbal."""
+        """Return the quaternion and the flags for the attitude of a servo gimbal."""
 
     def send(self, port: Port, message: Message) -> int:
         frame = port.encoder.encode(message)
@@ -222,7 +227,7 @@ class Autopilot(ABC):
                 self.on_command(port, message)
 
     def _tell_parameter(self, port: Port, message: Message) -> None:
-        """A parameter that does not exist is not answered."""
+        """Answer a request for a parameter. A request for an unknown parameter gets no answer."""
         name = message.param_id
         if name in self.parameters:
             self.send(port, self.parameter_message(name, self.parameters[name]))
@@ -233,7 +238,8 @@ class Autopilot(ABC):
         )
 
     def _wants(self, port: Port, target: Sender) -> bool:
-        """Whether a link has the target of a message behind it."""
+        """Return whether a message to this target must be forwarded to a link: the target is behind the link,
+        or the message is a broadcast."""
         if target[0] == 0:
             return True
         if target == (SYSTEM, COMPONENT):
@@ -279,7 +285,7 @@ class Autopilot(ABC):
         return None
 
     def set_interval(self, port: Port, message: Message, shortest_us: float) -> int:
-        """Command 511; acts on the link that it came by."""
+        """Carry out command 511 for the link by which it arrived. Return its MAV_RESULT."""
         message_id, interval_us = int(message.param1), message.param2
         known = (ATTITUDE, MANAGER_STATUS, VEHICLE_ATTITUDE, POSITION, mav.MAVLINK_MSG_ID_RC_CHANNELS)
         if message_id not in known:
@@ -294,7 +300,7 @@ class Autopilot(ABC):
         return ACCEPTED
 
     def command_gimbal(self, pitch_rate: float, yaw_rate: float, flags: int) -> None:
-        """Move by rates: the servo mount itself, or message 284 to the device."""
+        """Turn the gimbal by rates, rad/s: move the servo mount, or send message 284 to the gimbal device."""
         if self._gimbal_port is None:
             self.mount.wish(pitch_rate, yaw_rate, bool(flags & YAW_LOCK))
             return
@@ -306,7 +312,8 @@ class Autopilot(ABC):
         )
 
     def point_gimbal(self, pitch: float, yaw: float) -> None:
-        """Turn to a direction, rad from the vehicle's nose: the servo mount itself, or message 284."""
+        """Turn the gimbal to a direction, rad, yaw from the vehicle's nose: move the servo mount, or send
+        message 284 to the gimbal device."""
         if self._gimbal_port is None:
             self.mount.point(pitch, yaw)
             return

@@ -1,7 +1,7 @@
-"""Run a stand-in autopilot with a gimbal in real time, on the ports that the real ones use.
+"""Runs a stand-in autopilot with a gimbal in real time, on the ports that the real autopilots use.
 
-PX4 sends to a ground station on UDP 14550 and to a companion on UDP 14540; ArduPilot sends to a ground
-station on UDP 14550 and listens for a companion on TCP 5762.
+PX4 sends to a ground station on UDP port 14550 and to a companion computer on UDP port 14540. ArduPilot sends
+to a ground station on UDP port 14550 and listens for a companion computer on TCP port 5762.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from simulation.autopilots.px4 import PX4
 FLAVOURS: dict[str, type[Autopilot]] = {"ardupilot": ArduPilot, "px4": PX4}
 COMPANION = {"ardupilot": "tcpin:127.0.0.1:5762", "px4": "udpout:127.0.0.1:14540"}
 STEP_S = 0.002
-# What a process ends with that a floating point exception killed.
+# Exit code of a process that a floating point exception has killed.
 CRASHED = 136
 
 
 class Hasty(TcpIn):
-    """ArduPilot's TCP port: what it has not read when a peer closes is lost."""
+    """ArduPilot's TCP port. When a peer closes the connection, bytes that ArduPilot has not read are lost."""
 
     def receive(self) -> list[Piece]:
         return [piece for piece in super().receive() if piece[0] in self._streams]
 
 
 def companion_link(address: str) -> Connection:
-    """Opens the link to the bridge."""
+    """Open the link to the bridge with this address."""
     kind, host, port = (address.split(":") + [""] * 2)[:3]
     return Hasty(address, (host, int(port)), time.monotonic) if kind == "tcpin" else connect(address)
 
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run until interrupted; 136 when a message crashed the autopilot."""
+    """Run until a signal. Return the exit code: 0, or 136 if a message crashed the autopilot."""
     companion = options.companion or COMPANION[options.flavour]
     ports = {"station": Port(connect(options.station)), "companion": Port(companion_link(companion))}
     mount = Mount(lag_s=0.0 if options.servo else 0.05)

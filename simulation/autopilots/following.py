@@ -1,8 +1,8 @@
-"""Vehicles that fly, and their modes that follow FOLLOW_TARGET, by the rules of the autopilots' sources.
+"""Simulated vehicles and their modes that follow the target of FOLLOW_TARGET, after the autopilots' sources.
 
-ArduCopter: libraries/AP_Follow of ArduPilot 4.7-dev. PX4: AutoFollowTarget and its TargetEstimator of PX4
-1.17. The vehicle is a point whose velocity follows the wish with a limited acceleration. Vectors: north,
-east, down, m from home.
+The sources are libraries/AP_Follow of ArduPilot 4.7-dev, and AutoFollowTarget with its TargetEstimator of PX4
+1.17. The vehicle is a point whose velocity approaches the commanded velocity with a limited acceleration.
+Vectors are north, east, down, m from home.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from efftam_flight.position.geodesy import GeoPoint, LocalFrame
 Array = NDArray[np.float64]
 HOME = GeoPoint(47.4, 8.55, 430.0)
 LOITER, FOLLOWS = "loiter", "follow"
-# A multicopter's acceleration when it is asked for another velocity, m/s^2, and the lag of that, s.
+# Largest acceleration of the vehicle, m/s^2, and the lag with which it approaches a commanded velocity, s.
 ACCELERATION, LAG_S = 2.5, 0.3
 
 
 class FlyingVehicle:
-    """A point that flies. ``place``, ``velocity``: float64 [3]."""
+    """A flying point. ``place``, ``velocity``: float64 [3], north, east, down, m and m/s."""
 
     def __init__(self, place: Array) -> None:
         self.place: Array = np.asarray(place, float)
@@ -35,7 +35,7 @@ class FlyingVehicle:
         self.frame = LocalFrame(HOME)
 
     def step(self, wish: Array, dt: float) -> None:
-        """Fly for ``dt`` s; ``wish``: velocity, m/s."""
+        """Fly for ``dt`` s. ``wish``: the commanded velocity, [3], m/s."""
         change = (wish - self.velocity) * min(dt / LAG_S, 1.0)
         size = float(np.linalg.norm(change))
         if size > ACCELERATION * dt:
@@ -48,7 +48,7 @@ class FlyingVehicle:
         return float(np.linalg.norm(self.velocity[:2]))
 
     def position_message(self, boot_ms: int) -> Message:
-        """GLOBAL_POSITION_INT."""
+        """Return GLOBAL_POSITION_INT with the vehicle's place and velocity."""
         point = self.frame.to_geo(self.place[0], self.place[1], -self.place[2])
         return mav.MAVLink_global_position_int_message(
             boot_ms,
@@ -62,19 +62,20 @@ class FlyingVehicle:
 
 
 class Follower(ABC):
-    """The mode that follows, in an autopilot with ``system_id``. ``mode``: "loiter" or "follow"."""
+    """The flight modes of an autopilot with this ``system_id``. ``mode``: the present mode, "loiter" or
+    "follow"."""
 
     numbers: ClassVar[dict[str, int]]
-    """custom_mode of the heartbeat, by the mode."""
+    """The value of the heartbeat's custom_mode for each mode."""
 
     def __init__(self, vehicle: FlyingVehicle, system_id: int = 1) -> None:
         self.vehicle, self._system_id = vehicle, system_id
         self.mode, self.armed = LOITER, True
-        self.taken = 0  # messages that were obeyed
+        self.taken = 0  # number of FOLLOW_TARGET messages that were used
         self._time_s: float | None = None
 
     def choose(self, mode: str) -> None:
-        """The pilot chooses a mode."""
+        """Change the mode, as the pilot does."""
         self.mode = mode
 
     def step(self, now_s: float) -> None:
@@ -85,15 +86,17 @@ class Follower(ABC):
 
     @abstractmethod
     def take(self, message: Message, now_s: float) -> None:
-        """A FOLLOW_TARGET that has arrived."""
+        """Handle a FOLLOW_TARGET that has arrived."""
 
     @abstractmethod
     def wish(self, now_s: float, dt: float) -> Array:
-        """The velocity that the mode wants now."""
+        """Return the velocity that the follow mode commands now, [3], m/s. ``dt``: time since the last call,
+        s."""
 
     @abstractmethod
     def wanted_place(self, target: Array) -> Array:
-        """Where the mode would be, north and east, if it knew the target's true place exactly."""
+        """Return where the mode would keep the vehicle, [2], north and east, m, if it knew the target's true
+        place ``target``, [2], exactly."""
 
     def _place_in(self, message: Message) -> Array:
         point = GeoPoint(message.lat / 1e7, message.lon / 1e7, message.alt)
@@ -103,17 +106,17 @@ class Follower(ABC):
 
 @dataclass(frozen=True)
 class FollParameters:
-    """FOLL_* of ArduCopter, with its defaults."""
+    """The parameters FOLL_* of ArduCopter, with its defaults."""
 
     enable: int = 1
     sysid: int = 0
     dist_max: float = 100.0
-    ofs_type: int = 0  # 0: north, east, down; 1: relative to the target's heading
-    ofs: tuple[float, float, float] = (0.0, 0.0, 0.0)  # all 0: the distance at the mode's begin
+    ofs_type: int = 0  # axes of `ofs`: 0: north, east, down; 1: relative to the target's heading
+    ofs: tuple[float, float, float] = (0.0, 0.0, 0.0)  # m; all 0: keep the offset at the mode's begin
 
 
 class ApFollow(Follower):
-    """ArduCopter's."""
+    """The modes of ArduCopter."""
 
     numbers: ClassVar = {LOITER: 5, FOLLOWS: 23}
     TIMEOUT_S, SYSID_TIMEOUT_S = 3.0, 10.0
@@ -132,7 +135,7 @@ class ApFollow(Follower):
 
     def choose(self, mode: str) -> None:
         super().choose(mode)
-        self._offset = np.array(self.parameters.ofs)  # what was taken at the last begin is forgotten
+        self._offset = np.array(self.parameters.ofs)  # if all are 0, `wish` measures the offset again
 
     def take(self, message: Message, now_s: float) -> None:
         sender = message.get_srcSystem()
@@ -179,7 +182,8 @@ class ApFollow(Follower):
 
 @dataclass(frozen=True)
 class FlwParameters:
-    """FLW_TGT_* of PX4, with its defaults. ``fa``: angle from the target's motion, degrees; 180: behind."""
+    """The parameters FLW_TGT_* of PX4, with its defaults. ``fa``: direction from the target to the vehicle,
+    degrees from the target's motion; 180 is behind the target."""
 
     dst: float = 8.0
     ht: float = 8.0
@@ -189,13 +193,13 @@ class FlwParameters:
 
 
 class AutoFollowTarget(Follower):
-    """PX4's: height constant (FLW_TGT_ALT_M 0)."""
+    """The modes of PX4, with a constant height (FLW_TGT_ALT_M 0)."""
 
     numbers: ClassVar = {LOITER: 4 << 16 | 3 << 24, FOLLOWS: 4 << 16 | 8 << 24}
     STALE_S = 1.5
     POSITION_FUSION_S, VELOCITY_FUSION_S = 0.5, 0.1
-    # Low-pass filters of target's position and of the direction of view, s; a slower target keeps its
-    # direction, m/s.
+    # Time constants of the low-pass filters of the target's position and of the direction to the vehicle, s.
+    # The direction of motion of a target slower than MIN_SPEED, m/s, is kept.
     POSITION_FILTER_S, DIRECTION_FILTER_S, MIN_SPEED = 1.5, 3.0, 0.25
     POSITION_GAIN = 0.95
 
@@ -208,7 +212,7 @@ class AutoFollowTarget(Follower):
         beta_v = 0.9 * beta
         self._of_position = 1 - beta**3, 1.5 * (1 - beta) ** 2 * (1 + beta), 0.5 * (1 - beta) ** 3
         self._of_velocity = 1 - beta_v**2, (1 - beta_v) ** 2
-        self._state: tuple[Array, Array, Array] | None = None  # place, velocity, acceleration
+        self._state: tuple[Array, Array, Array] | None = None  # the target's place, velocity, acceleration
         self._received_s = self._position_s = self._velocity_s = -math.inf
         self._filtered: Array | None = None
         self._direction = np.array([1.0, 0.0])

@@ -1,4 +1,5 @@
-"""The gimbal: a two-axis mount with lag, rate limit and stops, and the MAVLink device that moves it."""
+"""The simulated gimbal: a two-axis mount with lag, rate limit and stops, and the MAVLink device that moves
+it."""
 
 from __future__ import annotations
 
@@ -14,20 +15,24 @@ from efftam_flight.values import GimbalLimits
 from simulation.rotations import from_yaw_pitch
 
 ATTITUDE_S = 0.02
-POINTING_GAIN = 4.0  # of a mount that turns to a direction, 1/s
+POINTING_GAIN = 4.0  # ratio of rate to remaining angle while the mount turns to a direction, 1/s
 YAW_LOCK = mav.GIMBAL_DEVICE_FLAGS_YAW_LOCK
 LIMITS = GimbalLimits(math.radians(-135), math.radians(45), math.radians(-160), math.radians(160))
 
 
 def level(time_s: float) -> tuple[float, float]:
-    """A vehicle that keeps its heading: north, no turn."""
+    """Return heading and yaw rate of a vehicle that does not turn: (0, 0), rad and rad/s."""
     return 0.0, 0.0
 
 
 @dataclass
 class Mount:
-    """``yaw``: of the joint, from the vehicle's nose, and ``pitch``, rad. ``vehicle`` gives heading and yaw
-    rate at a time. A wish is a rate, from north (``lock``) or from the vehicle, or a direction."""
+    """A two-axis mount. It is commanded by rates or by a direction.
+
+    ``vehicle``: returns the vehicle's heading from north, rad, and yaw rate, rad/s, at a time. ``yaw``: the
+    yaw of the joint, from the vehicle's nose, rad. ``pitch``: rad. ``lock``: whether yaw rates count from
+    north rather than from the vehicle.
+    """
 
     vehicle: Callable[[float], tuple[float, float]] = level
     limits: GimbalLimits = LIMITS
@@ -39,21 +44,22 @@ class Mount:
 
     def __post_init__(self) -> None:
         self._wish = (0.0, 0.0)
-        self._direction: tuple[float, float] | None = None  # pitch and yaw of the joint, rad
+        self._direction: tuple[float, float] | None = None  # commanded pitch and yaw, rad, if not rates
         self._rate = [0.0, 0.0]
         self._time_s: float | None = None
 
     def wish(self, pitch_rate: float, yaw_rate: float, lock: bool) -> None:
-        """Set the commanded rates, rad/s."""
+        """Command rates, rad/s. ``lock``: whether the yaw rate counts from north rather than from the
+        vehicle."""
         self._wish, self._direction = (pitch_rate, yaw_rate), None
         self.lock = lock
 
     def point(self, pitch: float, yaw: float) -> None:
-        """Turn to a direction and stay there; rad, yaw from the vehicle's nose."""
+        """Command a direction, rad, yaw from the vehicle's nose. The mount turns to it and stays there."""
         self._direction, self.lock = (pitch, yaw), False
 
     def step(self, time_s: float) -> None:
-        """Advance to this time."""
+        """Simulate the mount's motion up to this time, s."""
         if self._time_s is None:
             self._time_s = time_s
         while self._time_s < time_s - 1e-9:
@@ -64,7 +70,7 @@ class Mount:
                 self._rate[axis] += (bounded - self._rate[axis]) * (
                     dt / self.lag_s if self.lag_s > dt else 1.0
                 )
-            # A stabilised mount compensates the vehicle's rotation itself.
+            # A mount whose yaw is locked to north compensates the vehicle's turn.
             own = self.vehicle(self._time_s)[1] if self.lock else 0.0
             limits = self.limits
             self.pitch = min(max(self.pitch + self._rate[0] * dt, limits.pitch_min), limits.pitch_max)
@@ -77,15 +83,17 @@ class Mount:
         return POINTING_GAIN * (pitch - self.pitch), POINTING_GAIN * wrapped(yaw - self.yaw)
 
     def heading(self, time_s: float) -> float:
-        """Yaw of the optical axis from north, rad."""
+        """Return the yaw of the optical axis from north, rad."""
         return wrapped(self.vehicle(time_s)[0] + self.yaw)
 
 
 class GimbalDevice:
-    """Component 154: moves a mount by message 284 and sends its attitude as 285.
+    """The MAVLink gimbal device (component 154). It moves a mount as message 284 commands, and sends the
+    mount's attitude as message 285.
 
-    Speaks on one link, with a clock that started at its own time. ``powered`` off: it falls silent and
-    stands still."""
+    ``booted_s``: time of its boot, at which its own clock started. ``powered``: if false, it sends nothing
+    and the mount stands. ``tells_time``: if false, its attitudes carry the time 0.
+    """
 
     def __init__(
         self, mount: Mount, link: Connection, clock: Callable[[], float], booted_s: float = -40.0
@@ -93,14 +101,14 @@ class GimbalDevice:
         self.mount = mount
         self.powered = True
         self.tells_time = True
-        self.attitude_s = ATTITUDE_S  # command 511 is obeyed
+        self.attitude_s = ATTITUDE_S  # interval of message 285; command 511 changes it
         self._link, self._clock, self._booted_s = link, clock, booted_s
         self._decoder = Decoder(link.datagrams)
         self._encoder = Encoder(1, mav.MAV_COMP_ID_GIMBAL)
         self._next_heartbeat_s = self._next_attitude_s = -math.inf
 
     def step(self) -> None:
-        """Read messages, move the mount, send heartbeat and attitude."""
+        """Read messages, move the mount, and send heartbeat and attitude if they are due."""
         now_s = self._clock()
         messages = [m for _, data in self._link.receive() for m in self._decoder.feed(data)]
         if not self.powered:

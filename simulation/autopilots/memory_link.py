@@ -1,4 +1,5 @@
-"""A link within one process, for simulated time: each end receives the frames that the other one sends."""
+"""A link within one process, for simulated time. Each of its two ends receives the frames that the other end
+sends."""
 
 from __future__ import annotations
 
@@ -10,9 +11,10 @@ from efftam_flight.mavlink.links.connection import Connection, Piece
 
 
 class MemoryLink(Connection):
-    """One end; `memory_link` makes both.
+    """One end of a link; `memory_link` makes both ends.
 
-    ``delay_s`` is how long a frame travels; ``cut`` drops all that is sent from this end.
+    ``delay_s``: time from sending to arrival of a frame. ``cut``: whether all frames sent from this end are
+    lost. ``record``: whether the frames sent from this end are stored in ``sent``.
     """
 
     datagrams = True
@@ -42,7 +44,7 @@ class MemoryLink(Connection):
         return []
 
     def close(self) -> None:
-        """What the other end has not read is lost, as at ArduPilot's end of a TCP connection."""
+        """Close the link. Frames that have not been read are lost, as with a TCP connection to ArduPilot."""
         for end in (self, self.other):
             if end is not None:
                 end._arriving.clear()
@@ -51,7 +53,7 @@ class MemoryLink(Connection):
 def memory_link(
     name: str, clock: Callable[[], float], delay_s: float = 0.001
 ) -> tuple[MemoryLink, MemoryLink]:
-    """Both ends of a link."""
+    """Return both ends of a new link."""
     ends = MemoryLink(f"{name}:a", clock, delay_s), MemoryLink(f"{name}:b", clock, delay_s)
     ends[0].other, ends[1].other = ends[1], ends[0]
     return ends

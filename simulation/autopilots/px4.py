@@ -1,4 +1,5 @@
-"""Simulates PX4 1.17: obeys only the component in control, and stops two seconds after its last message."""
+"""Stand-in for PX4 1.17, which obeys only the component in control, and stops the gimbal two seconds after
+the last message of that component."""
 
 from __future__ import annotations
 
@@ -23,25 +24,25 @@ from simulation.autopilots.autopilot import (
     Sender,
 )
 
-WISH_S = 0.05  # message 284 goes out at 20 Hz
+WISH_S = 0.05  # interval of message 284, which is sent at 20 Hz
 SERVO_S = 0.02
 SHORTEST_US = 20000.0
 SILENCE_S = 2.0
 HEARD_S = 0.5
-# For so long after a boot message 281 names no gimbal: two of them at 5 Hz.
+# For this time after the boot message 281 names no gimbal, s. At 5 Hz these are two messages.
 NONE_YET_S = 0.35
-# Then its gimbal is found, and message 280 is made.
+# Time from the boot until the gimbal is found and message 280 is made, s.
 FOUND_S = 0.4
 
 
 class PX4(Autopilot):
-    """The stand-in's parameters: MNT_MODE_IN 4, MNT_MODE_OUT 0 (servo) or 2 (MAVLink device)."""
+    """Behaves as PX4 with the parameters MNT_MODE_IN 4 and MNT_MODE_OUT 0 (servo) or 2 (MAVLink device)."""
 
     kind = mav.MAV_AUTOPILOT_PX4
     timesync_s = 1.0
 
     def parameter_message(self, name: str, value: float) -> Message:
-        # Whole numbers stand in the bytes of a float.
+        # PX4 sends the four bytes of a whole number in the float field.
         raw = struct.unpack("<f", struct.pack("<i", int(value)))[0]
         return mav.MAVLink_param_value_message(
             name.encode(), raw, mav.MAV_PARAM_TYPE_INT32, len(self.parameters), 0
@@ -49,13 +50,14 @@ class PX4(Autopilot):
 
     def restart(self) -> None:
         super().restart()
-        # Rates with flags, or a direction: pitch and yaw. None: nobody has commanded anything.
+        # (pitch rate, yaw rate, flags), rad/s, or a direction (pitch, yaw), rad. None: no command has
+        # arrived.
         self._wish: tuple[float, float, int] | tuple[float, float] | None = None
         self._wish_s = -math.inf
         self._next_wish_s = -math.inf
 
     def default_intervals(self) -> Mapping[int, float]:
-        # With a MAVLink gimbal the device's own messages come through, and none of the autopilot's.
+        # With a MAVLink gimbal the gimbal's own attitudes are forwarded, and the autopilot sends no copies.
         return {MANAGER_STATUS: 2.0, **({ATTITUDE: 1.0} if self._gimbal_port is None else {})}
 
     def opens(self, message: Message) -> bool:
@@ -65,7 +67,7 @@ class PX4(Autopilot):
         return False
 
     def servo_attitude(self, now_s: float) -> tuple[tuple[float, ...], int]:
-        # No bit names the frame: yaw lock decides.
+        # The flags 28 contain YAW_LOCK, and 12 do not. No flag names the yaw frame, so YAW_LOCK decides it.
         if self.mount.lock:
             return self.servo_quaternion(self.mount.heading(now_s)), 28
         return self.servo_quaternion(self.mount.yaw), 12
@@ -76,7 +78,7 @@ class PX4(Autopilot):
         return 1 if self._gimbal_port is None else GIMBAL
 
     def status_time(self, now_s: float) -> float:
-        # While its gimbal is silent the last status is repeated as it is.
+        # While the gimbal is silent, PX4 repeats the last status with the same time.
         if self._gimbal_port is not None and self.gimbal_heard_s > self.booted_s:
             return min(now_s, self.gimbal_heard_s + HEARD_S)
         return now_s
@@ -97,7 +99,8 @@ class PX4(Autopilot):
         interval_s = SERVO_S if self._gimbal_port is None else WISH_S
         self._next_wish_s = max(self._next_wish_s + interval_s, now_s)
         if self._wish is None:
-            # To a device that keeps its last rate NaN changes nothing.
+            # Before the first command PX4 sends NaN as rates. They do not change the rates that the gimbal
+            # device keeps.
             if self._gimbal_port is not None:
                 self.command_gimbal(math.nan, math.nan, 0)
             return
@@ -124,7 +127,7 @@ class PX4(Autopilot):
             self._wish_s = self._clock()
             self.acknowledge(port, message, ACCEPTED)
         elif number in ROI:
-            # Obeyed whoever is in control; who is stays.
+            # PX4 obeys this command of any component. It does not change who is in control.
             self._wish = self.roi
             self.acknowledge(port, message, ACCEPTED)
         elif number == mav.MAV_CMD_DO_MOUNT_CONTROL:
@@ -143,7 +146,7 @@ class PX4(Autopilot):
         system, component = self.primary
         for place, value in enumerate(asked):
             if value == -2:
-                # "Self" is read as the autopilot, not as the sender.
+                # -2 means the sender itself, but PX4 takes its own ids.
                 new = (SYSTEM, COMPONENT)[place]
             elif value == -3:
                 new = 0 if self.primary == sender else (system, component)[place]
@@ -160,14 +163,14 @@ class PX4(Autopilot):
             return
         self.acknowledge(port, message, ACCEPTED)
         if self._gimbal_port is None:
-            # A servo mount reports its limits in degrees, and those of roll from uninitialised memory.
+            # For a servo mount PX4 sends limits in degrees, and random roll limits from uninitialised memory.
             numbers = (3e-41, 3e-41, -90.0, 90.0, -360.0, 360.0)
         else:
             numbers = (0.0, 0.0, *astuple(self.mount.limits))
         self.send(
             port,
             mav.MAVLink_gimbal_manager_information_message(
-                # Of when it was made, not of when it is sent.
+                # The message carries the time at which it was made, not that at which it is sent.
                 self.boot_ms(min(self.booted_s + FOUND_S, self._clock())),
                 0,
                 1 if self._gimbal_port is None else 154,

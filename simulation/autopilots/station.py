@@ -1,4 +1,5 @@
-"""A ground station on one link: looks for a camera, draws boxes, keeps the camera's answers."""
+"""A simulated ground station on one link. It detects a camera, sends boxes, and stores the camera's
+answers."""
 
 from __future__ import annotations
 
@@ -14,17 +15,18 @@ HEARTBEAT_S = 1.0
 
 
 class Station:
-    """Call `step` as often as the time goes on. ``clock``: s, steady."""
+    """A ground station. `step` must be called whenever the clock has advanced. ``clock``: returns steady
+    time, s."""
 
     def __init__(self, link: Connection, clock: Callable[[], float]) -> None:
         self.sees_camera = False
-        self.result: int | None = None  # of the last command, MAV_RESULT
+        self.result: int | None = None  # MAV_RESULT of the last command; None: no answer yet
         self._link, self._clock = link, clock
         self._encoder, self._decoder = Encoder(255, 190), Decoder(link.datagrams)
         self._next_heartbeat_s = -math.inf
 
     def step(self) -> None:
-        """Read messages and send a heartbeat each second."""
+        """Read the messages that have arrived, and send a heartbeat each second."""
         for _, data in self._link.receive():
             for message in self._decoder.feed(data):
                 self._take(message)
@@ -34,7 +36,8 @@ class Station:
             self._send(mav.MAVLink_heartbeat_message(mav.MAV_TYPE_GCS, mav.MAV_AUTOPILOT_INVALID, 0, 0, 4, 3))
 
     def track(self, edges: tuple[float, float, float, float]) -> float:
-        """Draw a box, 0..1 of the picture; the time at which the command left."""
+        """Select a box (left, top, right, bottom, 0..1 of the picture). Return the time at which the command
+        was sent, s."""
         self.result = None
         self._command(mav.MAV_CMD_CAMERA_TRACK_RECTANGLE, *edges)
         return self._clock()

@@ -448,7 +448,7 @@ class TestTheBackEnd:
         spoilt = trials.build_engine(machine.library, model)
         name, key = default_bundle().spec.name, engines.key("memory_encoder")
         engines.store.put(name, key, spoilt, engines.report("memory_encoder"))
-        with pytest.raises(BackendError, match="memory_encoder gives ring_maps that deviate"):
+        with pytest.raises(BackendError, match="ring_maps of memory_encoder deviates"):
             open_pipeline(config)
         assert machine.gpu.memory.alive == []
         open_pipeline(replace(config, verify="never")).close()

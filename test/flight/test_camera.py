@@ -236,7 +236,7 @@ def test_what_is_asked_for_is_requested_and_what_is_decided_is_answered(
         *((RECT, (*low, 400.0, 400.0), "400 looks like pixels") for low in ((200.0, 200.0), (0.0, 0.0))),
         (RECT, (-200.0, 0.2, 0.4, 0.4), "-200 looks like pixels"),
         *((POINT, point, "0 to 1") for point in ((NAN, 0.5), (0.5, NAN), (1.5, 0.5), (-0.1, 0.5))),
-        (RECT, (*BOX, 101.0), "camera 101, this one is 100"),
+        (RECT, (*BOX, 101.0), "camera 101, but this is camera 100"),
     ],
 )
 def test_what_lies_not_in_the_video_or_is_for_another_camera_is_denied_and_the_station_told(

@@ -264,7 +264,7 @@ def test_control_is_asked_for_five_times_each_time_it_is_wanted():
     for times in (1, 2):
         assert len(held.want().run(2, THEIRS).asked) == 5 * times - 3  # once a second
         assert held.run(7, THEIRS).asked == [OURS] * 5 * times
-        assert held.lines == ["the gimbal's manager leaves control with 255/190, asked 5 times"] * times
+        assert held.lines == ["the gimbal's manager leaves control with 255/190 after 5 requests"] * times
         held.want(False)
 
 

@@ -242,7 +242,7 @@ def test_a_time_that_can_not_be_stored_is_refused_at_the_start_and_told_later(en
     folder.mkdir()
     file = key_file(folder)
     (folder / "key.time.new").mkdir()
-    with pytest.raises(InputError, match="beside the key"):
+    with pytest.raises(InputError, match="folder of the key"):
         Signer(file)
     ends.station.setup_signing(KEY)
     (tmp_path / "key.time.new").mkdir()

@@ -138,7 +138,7 @@ def test_a_bridge_that_can_not_stop_the_gimbal_ends_nevertheless_and_says_so():
     rig = Rig("ardupilot").steer(yaw=0.1).run(3)
     cut(rig, True, False)
     rig.end_bridge()
-    assert rig.said("has not come to a stand") == 1
+    assert rig.said("has not stopped") == 1
 
 
 def test_a_chase_after_another_enabling_goes_on():

@@ -311,7 +311,7 @@ def test_a_switch_of_target_is_one_between_two_that_were_followed(loop, capfd):
 
 
 def test_a_selection_that_no_tracker_would_get_is_answered(bridge):
-    assert bridge._tracker.select(Selection(1)) == "no tracker listens; start efftam_tracker"
+    assert bridge._tracker.select(Selection(1)) == "no tracker subscribes to selections; start efftam_tracker"
 
 
 def test_the_station_is_shown_the_target_that_is_steered_by_and_its_stop_is_for_that_one(bridge, capfd):

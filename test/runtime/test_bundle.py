@@ -88,7 +88,7 @@ ATTENTION, POINTER = "graphs/memory_attention/inputs", "graphs/memory_encoder/ou
         (
             f"{ENCODER}/outputs/features_s8",
             MISSING,
-            "decoder wants features_s8, which image_encoder does not",
+            "decoder needs features_s8, which image_encoder does not",
         ),
         ("files/mask_decoder.onnx", MISSING, "graph file mask_decoder.onnx is not listed under files"),
         ("files/mask_decoder.onnx/sha256", MISSING, "files/mask_decoder.onnx/sha256 is missing"),

@@ -46,7 +46,7 @@ def test_the_bundle_may_be_given_in_any_form(
     [
         ({"backend": "cuda"}, ("'cuda'", *BACKENDS)),
         ({"threads": -1}, ("threads is -1", "[0, 256]")),
-        ({"zero_copy": True}, ("zero_copy is for the back ends on a GPU", "onnxruntime-cpu")),
+        ({"zero_copy": True}, ("zero_copy is for back ends on a GPU", "onnxruntime-cpu")),
     ],
 )
 def test_what_can_not_be_opened_is_refused(config: dict[str, Any], words: tuple[str, ...]) -> None:

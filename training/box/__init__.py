@@ -1,1 +1,1 @@
-"""The box head: from what the mask decoder answers to the four edges that people draw around the object."""
+"""Fits the head that places a box's edges: records a tracker's masks, fits shares, writes the head."""

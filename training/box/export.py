@@ -1,4 +1,4 @@
-"""Write a bundle again with the box head that `fit` found; the network and its model card stay."""
+"""Write a bundle again with the box head that `fit` found; the network and its model card stay unchanged."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from training.ship import CARD, SHIPPED
 
 
 def write_head(head: BoxHead, bundle: Path) -> None:
-    """Export the network of the folder ``bundle`` there again, with this head. Raises InputError as
-    `export_bundle` and `load_bundle_network` do."""
+    """Export the network of the folder ``bundle`` there again, with the box head ``head``.
+
+    Raises InputError in the cases of `export_bundle` and `load_bundle_network`.
+    """
     network = load_bundle_network(bundle)
     network.spec = replace(network.spec, box_head=head)
     manifest = json.loads((bundle / MANIFEST).read_text(encoding="utf-8"))

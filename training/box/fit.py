@@ -1,16 +1,17 @@
-"""Fit two shares to what `record` wrote, each scene left out in turn, and report what they give.
+"""Fit two shares to the files of `record` and report the overlap that they give on scenes left out.
 
-An edge of the box is moved outwards of the mask's edge: by one share of the way to the level of the logits
-that fits the drawn box, and by another of the drawn box's offset from the prompted mask
-(`efftam_ros.core.policies.drawn_box`). The drawn box is moved a little for the fit, as nobody draws exactly.
-What is reported of a folder that is fitted comes from shares that were found without the scene; of those
-after --report from all of the former. Images in which the mask misses the target (overlap below 0.2) count in
-neither.
+An edge of the box is moved outwards from the mask's edge by two amounts
+(`efftam_ros.core.policies.drawn_box`). The first is a share of the way to the level of the logits that fits
+the drawn box. The second is a share of the drawn box's offset from the prompted mask. For the fit the drawn
+box is moved a little at random, because nobody draws exactly. Each scene of the fitted folders is reported
+with shares that were fitted without it. The folders after --report are reported with shares fitted to all
+scenes. Images whose mask misses the target (overlap below 0.2) are left out.
 
-Columns: overlap with the truth and mean error of an edge, in sizes, of the mask's box, the tracker's and the
-one that is placed; how many targets gain and lose more than 0.01 of overlap against the tracker's; share of
-the edges whose error is below 1.96 of its standard deviation (a constant and the distance between the edges
-at the two outer levels, fitted likewise).
+Columns: overlap with the truth, and mean error of an edge in target sizes, each for the mask's box, the
+tracker's box and the placed box. gain, lose: numbers of targets whose placed box has an overlap that is more
+than 0.01 larger or smaller than the tracker's. inside: share of edges with an error below 1.96 times the
+expected standard deviation, which is a constant plus a factor of the distance between the edges at the two
+outer levels, both fitted in the same way.
 """
 
 from __future__ import annotations
@@ -36,24 +37,25 @@ from efftam_ros.tools.common.terminal import print_table
 from efftam_workshop.model.common.layers import boxes_at_levels
 
 OUT = Path("runs/box_shares.json")
-FOUND = 0.2  # overlap of mask and truth from which the target is not missed
+FOUND = 0.2  # the mask misses the target if its IoU with the truth is smaller
 SMALL_PX = 32.0
-DRAWN_NOISE = 0.025  # standard deviation of an edge of a drawn box, in its sizes
-DRAWS = 4  # of that noise
-ROBUST = 0.05  # sizes: an edge that is further off counts less
+DRAWN_NOISE = 0.025  # standard deviation of a drawn box's edge, as a share of its sides
+DRAWS = 4  # random draws of that noise per target
+ROBUST = 0.05  # errors above this share of the mask's side count less
 FOLDS = 8
-INSIDE = 1.96  # standard deviations that 95 % of normal errors keep within
-NORMAL = (np.pi / 2) ** 0.5  # standard deviation of a normal error by its mean magnitude
+INSIDE = 1.96  # 95 % of normal errors are smaller than this many standard deviations
+NORMAL = (np.pi / 2) ** 0.5  # a normal error's standard deviation divided by its mean magnitude
 SCENE = re.compile(r"(#\d+)?$|_\d+(#\d+)?$|(?<=\d)_.*|-\d+$")
 
 
 @dataclass(frozen=True)
 class Target:
-    """What is known of one target's edges in M followed images, px of the image.
+    """The edges of one target in M followed images, px of the image.
 
-    ``scene``: targets of one scene are left out together; ``mask``, ``published``, ``truth``: boxes [M, 4];
-    ``level``, ``prompt``: the two cues of `EdgeCues`, [M, 4], in sizes of the mask; ``soft``: distance
-    between an edge's places at the outer levels, [M, 4]; ``limit``: [2] width and height of the image.
+    ``scene``: targets of one scene are left out together. ``mask``, ``published``, ``truth``: boxes [M, 4].
+    ``level``, ``prompt``: the two cues of `EdgeCues`, [M, 4], as shares of the mask's width or height.
+    ``soft``: distance between an edge at the lowest and the same edge at the highest of `LEVELS`, [M, 4].
+    ``limit``: [2], width and height of the image.
     """
 
     name: str
@@ -72,8 +74,10 @@ class Target:
 
 
 def read(path: Path, noise: NDArray[np.float64] | None = None) -> Target | None:
-    """One target; None where nothing was followed. ``noise``: [4], how far the edges of the drawn box are
-    moved, in its sizes."""
+    """Read one target's file; None if no image of it can be used.
+
+    ``noise``: [4], shifts of the drawn box's edges as shares of its sides.
+    """
     with np.load(path) as arrays:
         z = dict(arrays)
     boxes = boxes_of_profiles(z["profiles"])
@@ -102,8 +106,10 @@ def read(path: Path, noise: NDArray[np.float64] | None = None) -> Target | None:
 
 
 def boxes_of_profiles(profiles: NDArray[np.floating]) -> Edges:
-    """Boxes [N, masks, levels, 4], network px, of the maximum logits of each column and row [N, masks, 2, L];
-    NaN for an empty mask."""
+    """Compute boxes [N, masks, levels, 4], network px, from the maximum logits of columns and rows.
+
+    ``profiles``: [N, masks, 2, L]. The boxes of an empty mask are NaN.
+    """
     count, masks, _, side = profiles.shape
     columns, rows = torch.from_numpy(profiles.astype(np.float32).reshape(-1, 2, side)).unbind(1)
     boxes = boxes_at_levels(columns, rows)
@@ -116,16 +122,21 @@ def overlap(one: Edges, other: Edges) -> float:
 
 
 class Shares(NamedTuple):
-    """``moved``: of the level's and the prompt's cue, [2]; ``deviation``: an edge's standard deviation in
-    sizes, a constant and a factor of ``soft``, [2]."""
+    """The fitted numbers.
+
+    ``moved``: [2], shares of the level's and of the prompt's cue. ``deviation``: [2], an edge's standard
+    deviation: a constant as a share of the mask's width or height, and a factor of `Target.soft`.
+    """
 
     moved: NDArray[np.float64]
     deviation: NDArray[np.float64]
 
 
 def solve(targets: Iterable[Target]) -> Shares:
-    """Fit to these targets, each scene with the weight of the square root of its targets' number, edges that
-    are far off with less."""
+    """Fit the shares to ``targets``.
+
+    A scene with n targets has a weight of the square root of n. Edges with large errors have less weight.
+    """
     targets = list(targets)
     of_scene = Counter(one.scene for one in targets)
     cues, wanted, soft, equal = [], [], [], []
@@ -144,7 +155,7 @@ def solve(targets: Iterable[Target]) -> Shares:
 
 
 def _robust(x: Edges, y: Edges, equal: Edges) -> NDArray[np.float64]:
-    """Weighted least squares with Huber's loss."""
+    """Solve weighted least squares with Huber's loss; ``equal``: weights [n] of the rows."""
     weight, found = equal, np.zeros(x.shape[1])
     for _ in range(10):
         root = np.sqrt(weight)
@@ -154,8 +165,11 @@ def _robust(x: Edges, y: Edges, equal: Edges) -> NDArray[np.float64]:
 
 
 class Score(NamedTuple):
-    """Means of one target; ``overlaps`` and ``errors`` (sizes) of the mask's box, the tracker's and the
-    placed one; ``inside``: share of the errors within 95 % of the expected ones."""
+    """Means over the images of one target.
+
+    ``px``: the target's median size. ``overlaps`` and ``errors`` (in target sizes): of the mask's box, the
+    tracker's box and the placed box. ``inside``: share of edge errors within the expected 95 % interval.
+    """
 
     px: float
     overlaps: tuple[float, float, float]
@@ -178,7 +192,7 @@ def score(target: Target, shares: Shares) -> Score:
 
 
 def rows(label: str, scores: Sequence[Score]) -> Iterator[list[Any]]:
-    """Of the table: all of a folder, and its small targets."""
+    """Yield rows of the table: one for all targets of a folder and one for its small targets."""
     for kind, some in (("", scores), (", small", [one for one in scores if one.px < SMALL_PX])):
         if some:
             gains = np.array([one.overlaps[2] - one.overlaps[1] for one in some])
@@ -193,9 +207,9 @@ def targets_in(folder: Path, noises: Sequence[NDArray[np.float64] | None] = (Non
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="what record wrote")
+    parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="folders that record wrote")
     parser.add_argument(
-        "--report", type=Path, nargs="+", default=[], metavar="FOLDER", help="more of it, not to fit to"
+        "--report", type=Path, nargs="+", default=[], metavar="FOLDER", help="more folders, not fitted to"
     )
     parser.add_argument("--out", type=Path, default=OUT, metavar="FILE", help="default %(default)s")
 
@@ -207,7 +221,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"nothing was followed in {', '.join(map(str, args.folders))}; run record first")
     scenes = sorted({one.scene for one in noisy})
     fold = {scene: number % FOLDS for number, scene in enumerate(scenes)}
-    # With a single scene nothing can be left out.
+    # A single scene leaves no targets to fit to if it is left out. Then shares of all targets are used.
     parts = [[one for one in noisy if fold[one.scene] != left_out] for left_out in range(FOLDS)]
     shares = solve(noisy)
     without = [solve(part) if part else shares for part in parts]

@@ -1,15 +1,15 @@
-"""Follow annotated targets and keep what the mask decoder answers in each image beside the true box.
+"""Follow annotated targets and store what the mask decoder returns in each image, together with the true box.
 
-Every target of the folders is followed from its first true box until it is lost. OUT
-gets a file TARGET.npz for each one; a target whose file is there is left alone, so that the same command
-again goes on where it ended. `fit` reads them.
+Every target of the folders is followed from its first true box until it is lost. Each target gets a file
+TARGET.npz in OUT. Existing files are kept, so that the same command continues an interrupted run. `fit` reads
+the files.
 
-Arrays of a file, N images (index 0 is the one in which the target was selected):
+Arrays of a file, N images (index 0 is the image in which the target was selected):
 
-profiles    float16 [N, 4, 2, L]: of each mask of the decoder the maximum logit of each column and each row
+profiles    float16 [N, 4, 2, L]: for each mask of the decoder the maximum logit of each column and each row
 ious        float32 [N, 4], areas float32 [N, 4] network px^2, presence float32 [N] logit
 pointers    float16 [N, 4, C]
-row         int8 [N]: the mask that is followed; -1 where no box was accepted
+row         int8 [N]: index of the mask that is followed; -1 if no box was accepted
 view        float64 [N, 4]: origin of the view, image px, and network px per image px across and down
 truth       float64 [N, 4]: true box x, y, w, h, image px; NaN where the target is absent
 published   float64 [N, 4]: the tracker's box, image px; NaN where it has none
@@ -46,7 +46,7 @@ NOTHING = (math.nan,) * 4
 
 
 class RecordingPipeline(OrtPipeline):
-    """The pipeline on the CPU, which keeps the answers of its last decoding."""
+    """The pipeline on the CPU; it keeps the results of its last decoding in ``boxes`` and ``last``."""
 
     def _decode(self, frame: TargetFrame) -> Decoded:
         decoded = super()._decode(frame)
@@ -66,12 +66,14 @@ class RecordingPipeline(OrtPipeline):
 def record(
     sequence: Sequence, pipeline: RecordingPipeline, images: int, step: int
 ) -> dict[str, NDArray[Any]]:
-    """Follow one target in at most ``images`` images, each ``step``-th of the video, and return the arrays of
-    its file."""
-    # Neither is needed for a target that is not lost, and both take time.
+    """Follow one target and return the arrays of its file.
+
+    At most ``images`` images are used, every ``step``-th of the video.
+    """
+    # Camera motion and identity take time and are not needed while a target is not lost.
     targets = open_targets(pipeline, TrackerConfig(camera_motion="off", identity=False))
     rows: list[dict[str, Any]] = []
-    row = 0  # of the prompted image: the single answer
+    row = 0  # index of the single-mask output, which the prompted image uses
 
     for frame in _frames(sequence, images, step):
         truth = sequence.boxes[frame.index]
@@ -124,7 +126,7 @@ def _frames(sequence: Sequence, images: int, step: int) -> Iterator[Any]:
 
 
 def step_of(length: int, images: int) -> int:
-    """Every how many images a video of ``length`` is looked at, so that about ``images`` cover it."""
+    """Return the step between used images: about ``images`` of them cover a video of ``length`` images."""
     return max(1, min(MAX_STEP, math.ceil(length / images)))
 
 
@@ -137,7 +139,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=MAX_IMAGES,
         metavar="N",
-        help="at most, of a target; default %(default)s",
+        help="largest number of images of a target; default %(default)s",
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 

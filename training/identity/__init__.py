@@ -1,1 +1,1 @@
-"""The identity network: tells individuals apart by the crops of their boxes."""
+"""Trains the identity network, which tells individuals apart by the crops of their boxes."""

@@ -1,4 +1,4 @@
-"""The material of a training run: pictures of objects with some of their surroundings, in memory."""
+"""Reads the material of a training run into memory: pictures of objects with some of their surroundings."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
 
-CANVAS = 176  # px: side to which a picture is squeezed; its box then has about the network's input size
-LARGE = 200  # objects of one group from which it is split
-HELD_OUT = 10  # one group in this many is not trained on
+# Side to which a picture is resized, px. The box in it is then about as large as the network's input.
+CANVAS = 176
+# A group with more objects is a collection, of which single objects are held out.
+LARGE = 200
+HELD_OUT = 10  # one group in this many is held out: it is not trained on
 
 
 @dataclass(frozen=True)
 class Pictures:
     """Pictures of objects.
 
-    ``pixels``: uint8 [n,CANVAS,CANVAS,3] BGR; ``boxes``: float32 [n,4], left, top, right, bottom as shares of
-    the picture; ``objects`` and ``groups``: int64 [n], what it shows and the footage that it is of: two
-    objects of a group are never the same one; ``frames``: float64 [n], in the footage's order;
-    ``kinds``: names; ``held``: bool [n], not trained on.
+    ``pixels``: uint8 [n,CANVAS,CANVAS,3] BGR. ``boxes``: float32 [n,4], left, top, right, bottom as shares of
+    the picture. ``objects``, ``groups``: int64 [n], numbers of the object and of its footage; two objects of
+    one group are never the same individual. ``frames``: float64 [n], order in the footage. ``kinds``: [n],
+    names. ``held``: bool [n], True for pictures that are not trained on.
     """
 
     pixels: NDArray[np.uint8]
@@ -42,12 +44,12 @@ class Pictures:
 
 
 def is_held_out(group: str) -> bool:
-    """Whether footage is kept for validation: by a hash of its name, so that it is the same in each run."""
+    """Return whether footage is held out for validation, by a hash of its name: the same in each run."""
     return int(hashlib.sha256(group.encode()).hexdigest(), 16) % HELD_OUT == 0
 
 
 def load_pictures(folder: Path) -> Pictures:
-    """Read all NAME.csv and NAME.tar of a folder but images.csv. Raises InputError when there is none."""
+    """Read all pairs NAME.csv and NAME.tar of a folder except images*. Raises InputError if there is none."""
     pixels, rows = [], []
     for table in sorted(folder.glob("*.csv")):
         if not table.stem.startswith("images"):
@@ -77,14 +79,14 @@ def load_pictures(folder: Path) -> Pictures:
 
 
 def _units(rows: Sequence[dict[str, str]]) -> list[str]:
-    """What is held out as a whole: the footage, of large collections an object of them."""
+    """Return for each row what is held out as a whole: its footage, or its object in a large collection."""
     objects = Counter(group for group, _ in {(row["group"], row["object"]) for row in rows})
     large = {group for group, count in objects.items() if count > LARGE}
     return [row["group"] + (f"/{row['object']}" if row["group"] in large else "") for row in rows]
 
 
 def load_images(folder: Path) -> NDArray[np.uint8]:
-    """Whole images for random boxes: uint8 [n,h,w,3] BGR, all squeezed to one size."""
+    """Read whole images, from which random boxes are cut: uint8 [n,h,w,3] BGR, all resized to one size."""
     found: list[NDArray[np.uint8]] = []
     for table in sorted(folder.glob("images*.csv")):
         with table.open(newline="", encoding="utf-8") as file:

@@ -1,12 +1,11 @@
-"""Crops of individuals seen several times, and whole images: what the identity network is trained on.
+"""Make crops of individuals that are seen several times, and whole images, to train the identity network on.
 
-sources.csv lists where they are from. OUT/NAME.tar gets a source's crops as JPEG images, OUT/NAME.csv says
-whose each is and where its box is (NAME_1, NAME_2, ... where there are many). A source whose table is there
-is left alone: the same command again makes what is missing. Data sets that trackers are judged on are
-refused.
+sources.csv lists the sources. OUT/NAME.tar gets a source's crops as JPEG images. OUT/NAME.csv contains each
+crop's object and box (NAME_1, NAME_2, ... if there are many). A source with an existing table is left alone,
+so that the same command adds what is missing. Data sets for judging trackers are refused.
 
-Clips, cut-outs and photographs are read from one folder: it has the input of `data`, training (as collect
-writes it) and labelled (as label --restore does).
+Clips, cut-outs and photographs are read from one folder. It contains the input of `data`, training (as
+collect writes it) and labelled (as label --restore writes it).
 """
 
 from __future__ import annotations
@@ -54,17 +53,17 @@ KINDS = (
     "other",
 )
 READERS = ("folders", "mot", "clips", "followed", "cutouts", "images")
-OWN = ("DAVIS", "OTB", "UAV123")  # sequences of these that the tracker is not judged on
+OWN = ("DAVIS", "OTB", "UAV123")  # reserved data sets of which some sequences are for training
 
-MARGIN = 0.4  # of the box's size, on each side of it
-LONGEST = 160  # px, the longer side of a box in a crop
-LONGEST_WHOLE = 128  # px, of an image that shows its object alone, as the network takes it
-LONGEST_IMAGE = 480  # px, of a whole image
-LEAST = 10  # px, the shorter side of a box in its image
-MIN_VISIBLE = 0.5  # of the box, where a data set says how much
-MAX_CROPS = 30  # of an object
-MAX_OBJECTS = 300  # of a video, or of an archive of cut-outs
-CUT_OUT_VIEWS = 10  # of a side
+MARGIN = 0.4  # surroundings in a crop, as a share of the box's size, on each side
+LONGEST = 160  # limit of a box's longer side in a crop, px
+LONGEST_WHOLE = 128  # limit of an image's longer side, px, if the image shows one object alone
+LONGEST_IMAGE = 480  # limit of a whole image's longer side, px
+LEAST = 10  # limit of a box's shorter side in its image, px
+MIN_VISIBLE = 0.5  # smallest visible share of a box, if the data set states it
+MAX_CROPS = 30  # largest number of crops of an object
+MAX_OBJECTS = 300  # largest number of objects of a video, or of an archive of cut-outs
+CUT_OUT_VIEWS = 10  # number of views of each side of a cut-out
 VEHICLE = re.compile(r"cats_v\w+_\d{5}")
 QUALITY, IMAGE_QUALITY = 88, 80
 ARCHIVE_BYTES = 52_000_000
@@ -97,11 +96,11 @@ KIND_OF_CLIP = (
 
 Image = NDArray[np.uint8]
 Box = tuple[float, float, float, float]
-"""x, y, w, h in px of the image, half-open."""
+"""x, y, w, h in px of the image; x + w and y + h are exclusive."""
 
 
 class View(NamedTuple):
-    """An object in an image, by the image's name; ``box`` None: the image shows it and nothing else."""
+    """An object in an image. ``image``: the image's name. ``box``: None if the image shows nothing else."""
 
     image: str
     frame: int
@@ -110,7 +109,7 @@ class View(NamedTuple):
 
 @dataclass
 class Thing:
-    """One individual; no other of its ``group`` is the same."""
+    """One individual. No other object with the same ``group`` is the same individual."""
 
     group: str
     name: str
@@ -122,14 +121,17 @@ class Footage(Protocol):
     def things(self) -> list[Thing]: ...
 
     def images(self, names: Sequence[str]) -> Iterator[tuple[str, Image]]:
-        """The images of these names in any order, uint8 [h, w, 3], BGR."""
+        """Yield the images with these names in any order, each with its name: uint8 [h, w, 3], BGR."""
         ...
 
 
 def write_crops(
     name: str, footage: Footage, out: Path, progress: Callable[[int], object] = lambda count: None
 ) -> tuple[int, int]:
-    """Write NAME's crops; returns the numbers of objects and crops. ``progress`` gets the images read."""
+    """Write NAME's crops; return the numbers of objects and crops.
+
+    ``progress`` is called with the number of images just read.
+    """
     wanted: dict[str, list[tuple[Thing, View]]] = defaultdict(list)
     for thing in most_seen(footage.things()):
         for view in spread(thing.views):
@@ -153,7 +155,7 @@ def write_crops(
 
 
 def most_seen(things: Iterable[Thing]) -> list[Thing]:
-    """Things seen at least twice; of a video's the most seen ones."""
+    """Return the objects that are seen at least twice; of a video at most `MAX_OBJECTS`, the most seen."""
     groups: dict[str, list[Thing]] = defaultdict(list)
     for thing in things:
         if len(thing.views) > 1:
@@ -167,16 +169,17 @@ def most_seen(things: Iterable[Thing]) -> list[Thing]:
 
 
 def spread(views: list[View], most: int = MAX_CROPS) -> list[View]:
-    """At most so many of the views, over the whole time."""
+    """Return at most ``most`` of the views, spread over the whole time."""
     views = sorted(views, key=lambda view: view.frame)
     picked = np.linspace(0, len(views) - 1, min(most, len(views))).round().astype(int)
     return [views[i] for i in picked]
 
 
 def cut_out(image: Image, box: Box | None) -> tuple[Image, Box, bool] | None:
-    """The box with its surroundings, scaled down if it is large; the box in it; whether it meets an edge.
+    """Cut the box out of an image; return the crop, the box in it, and whether the box touches an edge.
 
-    None where too little of the box is in the image.
+    The crop has some surroundings and is scaled down if it is large. Returns None if too little of the box is
+    in the image.
     """
     height, width = image.shape[:2]
     if box is None:
@@ -196,7 +199,7 @@ def cut_out(image: Image, box: Box | None) -> tuple[Image, Box, bool] | None:
 
 
 def resized(image: Image, scale: float) -> Image:
-    """Never enlarged."""
+    """Return the image scaled by ``scale``, unchanged if ``scale`` is 1 or more."""
     if scale >= 1:
         return image
     size = max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale))
@@ -209,8 +212,10 @@ def decoded(content: bytes, flag: int = cv2.IMREAD_COLOR) -> Image | None:
 
 
 class Archive:
-    """A context manager for NAME.tar and NAME.csv, or NAME_1, ... when it gets large. They appear at its end;
-    an error leaves nothing."""
+    """Writes NAME.tar and NAME.csv as a context, or NAME_1, ... if the tar gets too large.
+
+    The files appear at the end of the context. After an exception nothing is written.
+    """
 
     def __init__(self, out: Path, name: str, columns: Sequence[str], most: int = ARCHIVE_BYTES) -> None:
         self._out, self._name, self._columns, self._most = out, name, columns, most
@@ -251,13 +256,15 @@ class Archive:
         self._tar = None
 
 
-# Readers
+# Readers of sources: each has the objects of a source and yields its images.
 
 
 @dataclass
 class Folders:
-    """Images of a commit whose paths say who is shown: the regular expression ``pattern`` has the group
-    ``object``, and may have ``frame``."""
+    """Images of a commit whose paths contain the object.
+
+    ``pattern``: regular expression of the paths, with the group ``object`` and optionally ``frame``.
+    """
 
     files: Commit
     pattern: str
@@ -280,8 +287,10 @@ class Folders:
 
 @dataclass
 class Mot:
-    """Sequences of MOTChallenge: ``pattern`` is the regular expression of the files of boxes (gt.txt), whose
-    images are in ../img1."""
+    """Sequences in the format of MOTChallenge.
+
+    ``pattern``: regular expression of the paths of the files of boxes (gt.txt), whose images are in ../img1.
+    """
 
     files: Commit
     pattern: str
@@ -306,7 +315,10 @@ class Mot:
 
 
 def _mot_row(line: str) -> tuple[int, int, float, float, float, float, bool, int, float]:
-    """Frame, target, x, y, w, h in px from 1, whether it counts, class (1: pedestrian), visible share."""
+    """Parse a line of MOTChallenge.
+
+    Returns frame, target, x, y, w, h in px from 1, whether it counts, class (1: pedestrian), visible share.
+    """
     v = [float(word) for word in line.split(",")] + [1.0, 1.0, 1.0]
     return int(v[0]), int(v[1]), v[2], v[3], v[4], v[5], v[6] > 0, int(v[7]), v[8]
 
@@ -322,7 +334,7 @@ def _of_commit(files: Commit, names: Sequence[str]) -> Iterator[tuple[str, Image
 class Clips:
     """Folders with video.mp4 and boxes.csv, boxes_2.csv, ..., or with img/ and groundtruth_rect.txt.
 
-    Targets that have a name in meta.json are the same in all clips of a scene (NAME_1, NAME_2, ...).
+    Targets with a name in meta.json are the same individuals in all clips of a scene (NAME_1, NAME_2, ...).
     """
 
     folders: list[Path]
@@ -335,7 +347,7 @@ class Clips:
             names, remarks = meta.get("target_names", []), meta.get("figures", [])
             for target, boxes in enumerate(tracks(folder), start=1):
                 if len(remarks) >= target and remarks[target - 1].get("remark", "whole") != "whole":
-                    continue  # a part and its whole are not two individuals
+                    continue  # a part is not another individual than its whole
                 key = (folder.name, str(target))
                 if len(names) >= target:
                     key = (re.sub(r"_\d+$", "", folder.name), str(names[target - 1]))
@@ -360,7 +372,7 @@ def kind_of_clip(name: str) -> str:
 
 
 def tracks(folder: Path) -> Iterator[list[Box | None]]:
-    """The boxes of each target of a clip, frame by frame."""
+    """Yield for each target of a clip its boxes by frame, None where it is not visible."""
     otb = folder / "groundtruth_rect.txt"
     if otb.is_file():
         yield [_seen(line.split(",")) for line in otb.read_text().splitlines()]
@@ -370,7 +382,7 @@ def tracks(folder: Path) -> Iterator[list[Box | None]]:
 
 def _seen(words: Iterable[str | float]) -> Box | None:
     x, y, w, h = (float(word) for word in words)
-    return (x, y, w, h) if w > 0 and h > 0 else None  # nan: not visible
+    return (x, y, w, h) if w > 0 and h > 0 else None  # NaN: not visible
 
 
 def frames(folder: Path) -> Iterator[Image]:
@@ -391,13 +403,16 @@ def film(video: str | io.BytesIO) -> Iterator[Image]:
 
 @dataclass
 class Followed:
-    """Videos of commits with boxes of tracks: a zip of CSV files, one for each video (frame, group, object,
-    kind, x, y, w, h), and index.csv (file, repository, commit, path, terms).
+    """Videos of commits with boxes of tracks.
 
-    tracks.zip was made by NanoDet-m (416 px, score 0.4) on tiles of every fifth frame or so. Boxes were
-    linked by their overlap (0.3) where no other came near (0.6 of it), and a track kept that moves by 0.4 of
-    its size and whose crops are alike for a network that tells people apart (cosine 0.6, from the first third
-    to the last). A group, VIDEO@N, is seen at one moment: its members are different for certain.
+    ``labels``: a zip file with one CSV file per video (frame, group, object, kind, x, y, w, h), and index.csv
+    (file, repository, commit, path, terms).
+
+    tracks.zip was made by NanoDet-m (416 px, score 0.4) on tiles of about every fifth frame. Boxes were
+    linked if they overlapped by at least 0.3 and no other box came near (0.6 of that overlap). A track was
+    kept if it moved by 0.4 of its size, and if the crops of its first and last third were similar (cosine
+    0.6) for a network that tells people apart. The members of a group, VIDEO@N, are seen at one moment, so
+    they are certainly different individuals.
     """
 
     labels: Path
@@ -439,9 +454,10 @@ def _table(archive: zipfile.ZipFile, name: str) -> list[dict[str, str]]:
 
 @dataclass
 class CutOuts:
-    """Cut-outs with alpha on changing backgrounds: in each view turned, scaled, lit and blurred otherwise.
+    """Cut-outs with alpha on changing backgrounds; in each view turned, scaled, lit and blurred differently.
 
-    ``sprites``: by individual one or more uint8 [h, w, 4], its sides. ``turning``: degrees, at most.
+    ``sprites``: for each individual one or more images uint8 [h, w, 4], its sides. ``turning``: largest
+    angle, degrees.
     """
 
     group: str
@@ -463,7 +479,7 @@ class CutOuts:
             yield name, composed(sprite, self._backdrop(sprite.shape[:2], rng), rng)
 
     def _placed(self, name: str) -> tuple[Image, Box, np.random.Generator]:
-        """The cut-out in the image's place, uint8 [h, w, 4], its box, and the generator for the rest."""
+        """Return the cut-out placed in an image uint8 [h, w, 4], its box, and the random generator."""
         rng = np.random.default_rng(zlib.crc32(name.encode()))
         sides = self.sprites[name.rpartition("#")[0]]
         sprite = sides[rng.integers(len(sides))]
@@ -495,7 +511,7 @@ class CutOuts:
 
 
 def composed(sprite: Image, backdrop: Image, rng: np.random.Generator) -> Image:
-    """The cut-out over the backdrop, with light, tint, blur and noise of this view."""
+    """Return the cut-out over the background, with random light, tint, blur and noise."""
     alpha = sprite[..., 3:].astype(np.float32) / 255
     light = rng.uniform(0.65, 1.3) * rng.uniform(0.93, 1.07, 3)
     image = sprite[..., :3] * (light * alpha) + backdrop * (rng.uniform(0.8, 1.1) * (1 - alpha))
@@ -503,14 +519,17 @@ def composed(sprite: Image, backdrop: Image, rng: np.random.Generator) -> Image:
     return np.asarray(np.clip(image + rng.normal(0, rng.uniform(0, 5), image.shape), 0, 255), np.uint8)
 
 
-# The list of sources
+# The list of sources in sources.csv.
 
 
 @dataclass(frozen=True)
 class Source:
-    """A row of the list. ``pattern``: of `Folders` and `Mot` a regular expression of paths; of `Followed` a
-    file here; of clips, cut-outs and images patterns of files in the folder of the material, apart by
-    spaces."""
+    """A row of the list of sources.
+
+    ``pattern``: for the readers folders and mot a regular expression of paths; for followed the name of a
+    file beside this module; for clips, cutouts and images one or more patterns of files in the folder of the
+    material, separated by spaces.
+    """
 
     name: str
     reader: str
@@ -525,7 +544,7 @@ class Source:
 
 
 def read_sources(path: Path = SOURCES) -> list[Source]:
-    """Raises InputError when a row is invalid or names a data set that trackers are judged on."""
+    """Read the list of sources. Raises InputError if a row is invalid or names a reserved data set."""
     names = [one.name for one in fields(Source)]
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
@@ -561,9 +580,9 @@ def write(
     material: Path | None,
     progress: Callable[[int], object] = lambda count: None,
 ) -> tuple[int, int]:
-    """Write a source's archives; returns the numbers of objects and crops (of whole images 0 and images).
+    """Write a source's archives; return the numbers of objects and of images.
 
-    Raises InputError when what it reads is not there.
+    Whole images count no objects. Raises InputError if the source's files are missing.
     """
     with ExitStack() as stack:
         if source.repository:
@@ -598,10 +617,11 @@ def _found(source: Source, material: Path) -> list[Path]:
 
 
 def cut_outs(name: str, archives: list[Path]) -> CutOuts:
-    """Of tars of cut-outs, of which the last one has the backgrounds.
+    """Read tar files of cut-outs; the last tar file contains the backgrounds.
 
-    Files STEM_01, STEM_02, ... are sides of one thing. Vehicles of a video, PLACE_IIINN with the number of
-    the image, are seen in several images: of each place the image that shows most of them counts.
+    Files STEM_01, STEM_02, ... are sides of one object. Vehicles are called PLACE_IIINN with the number III
+    of the image and the number NN of the vehicle. One vehicle is seen in several images, so of each place
+    only the image with most vehicles is used.
     """
     files = {Path(file).stem: content for path in archives[:-1] for file, content in members(path)}
     of_image = Counter(stem[:-2] for stem in files if VEHICLE.fullmatch(stem))
@@ -624,7 +644,7 @@ def cut_outs(name: str, archives: list[Path]) -> CutOuts:
 
 
 def members(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of a tar's files, sorted."""
+    """Yield the names and contents of a tar file's members, ordered by name."""
     with tarfile.open(path) as archive:
         for member in sorted(archive.getmembers(), key=lambda member: member.name):
             file = archive.extractfile(member)
@@ -633,8 +653,10 @@ def members(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def write_images(name: str, paths: list[Path], out: Path, progress: Callable[[int], object]) -> int:
-    """Write the images of tars, and of videos the first and the last one, whole, for boxes anywhere; returns
-    their number."""
+    """Write whole images, for random boxes; return their number.
+
+    They are the images of tar files, and the first and the last image of videos.
+    """
     count = 0
     with Archive(out, name, ("file", "source")) as archive:
         for path in paths:
@@ -659,7 +681,7 @@ def _images_of(path: Path) -> Iterator[tuple[str, Image]]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", type=Path, metavar="OUT", help="folder for the archives")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="of sources; default: all")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="names of sources; default: all")
     parser.add_argument("--clones", type=Path, metavar="FOLDER", help="clones OWNER+NAME, bare or not")
     parser.add_argument(
         "--material", type=Path, metavar="FOLDER", help="folder of clips, cut-outs and photographs"

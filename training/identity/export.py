@@ -1,4 +1,4 @@
-"""Writes a run's weights as the network that ships: identity.onnx, its manifest and its card."""
+"""Writes a run's weights as the network that ships: identity.onnx and its manifest."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPSET = 17
 
 
 class _FromBytes(nn.Module):
-    """Takes crops as they are stored: uint8 [n,SIDE,SIDE,3] BGR."""
+    """The network with stored crops as input: uint8 [n,SIDE,SIDE,3] BGR."""
 
     def __init__(self, network: IdentityNetwork) -> None:
         super().__init__()
@@ -35,9 +35,9 @@ class _FromBytes(nn.Module):
 
 
 def export(run: Path, out: Path, licence: str) -> int:
-    """Write the weights of the folder ``run`` into ``out``, stored as float16; returns the graph's bytes.
+    """Write the weights of the folder ``run`` to ``out``, as float16; return the graph's size in bytes.
 
-    Raises InputError when the run has no weights.
+    Raises InputError if the run has no weights.
     """
     network = load_network(run)
     recipe = json.loads((run / "recipe.json").read_text(encoding="utf-8"))
@@ -71,7 +71,7 @@ def export(run: Path, out: Path, licence: str) -> int:
 
 
 def halved(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The same graph with its weights stored as float16; computation stays float32."""
+    """Store the graph's weights as float16, in place, and return it; the computation stays float32."""
     graph = model.graph
     for tensor in list(graph.initializer):
         values = numpy_helper.to_array(tensor)

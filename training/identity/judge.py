@@ -1,4 +1,4 @@
-"""How well vectors of crops tell right boxes from wrong ones, with one threshold for all footage."""
+"""Measures how well vectors of crops separate right boxes from wrong ones, with one threshold for all."""
 
 from __future__ import annotations
 
@@ -33,8 +33,12 @@ BATCH = 512
 
 @dataclass(frozen=True)
 class Separation:
-    """``area``: under the curve; ``found``: share of the wrong ones below the threshold that refuses 1, 3 and
-    10 % of the right ones; ``kinds``: area and share found at 3 % of each kind by itself."""
+    """How well likeness separates boxes of the same object (right) from boxes of others (wrong).
+
+    ``right``, ``wrong``: numbers of pairs. ``area``: area under the ROC curve. ``found``: shares of the wrong
+    pairs below the thresholds that refuse 1, 3 and 10 % of the right pairs. ``kinds``: for each kind of
+    object the area and the share found at 3 %.
+    """
 
     right: int
     wrong: int
@@ -43,7 +47,7 @@ class Separation:
     kinds: dict[str, tuple[float, float]]
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON has it: null for what is not known."""
+        """Return the values for JSON; NaN becomes None."""
         return {name: _known(value) for name, value in asdict(self).items()}
 
     def __str__(self) -> str:
@@ -61,7 +65,7 @@ def _known(value: Any) -> Any:
 
 
 def area_under_curve(right: NDArray[np.float64], wrong: NDArray[np.float64]) -> float:
-    """The probability that a right one has the larger value; NaN where one of the two is empty."""
+    """Return the probability that a right value is larger than a wrong one; NaN if either is empty."""
     if not len(right) or not len(wrong):
         return float("nan")
     ranks = np.concatenate([right, wrong]).argsort().argsort() + 1
@@ -69,7 +73,10 @@ def area_under_curve(right: NDArray[np.float64], wrong: NDArray[np.float64]) -> 
 
 
 def share_found(right: NDArray[np.float64], wrong: NDArray[np.float64], false_alarms: float) -> float:
-    """The share of the wrong ones below the threshold that refuses this share of the right ones."""
+    """Return the share of wrong values below a threshold; NaN if there are no right or no wrong values.
+
+    The share ``false_alarms`` of the right values is below the threshold.
+    """
     if not len(right) or not len(wrong):
         return float("nan")
     return float(np.mean(wrong < np.quantile(right, false_alarms)))
@@ -82,8 +89,12 @@ def separation(
     height: int = SIDE,
     width: int = SIDE,
 ) -> Separation:
-    """Judge on held-out pictures: the first of each object against its later ones and other objects of the
-    same footage."""
+    """Measure the separation on held-out pictures.
+
+    The first picture of each object is compared with its later pictures (right) and with pictures of other
+    objects of the same footage (wrong). ``describe``: returns unit vectors [n,m] of crops float32
+    [n,3,height,width] BGR, 0..255.
+    """
     held = np.flatnonzero(pictures.held)
     random = torch.Generator(device).manual_seed(0)
     vectors = []
@@ -126,7 +137,7 @@ def separation(
 
 
 def load_network(run: Path) -> IdentityNetwork:
-    """The averaged weights of a run's folder, for use. Raises InputError when it has none."""
+    """Load the averaged weights of a run's folder, for use. Raises InputError if there are none."""
     weights, recipe = run / checkpoints.WEIGHTS, run / "recipe.json"
     if not weights.is_file() or not recipe.is_file():
         raise InputError(f"{run} is not a training run with weights; train first, or name it with --run")
@@ -136,8 +147,11 @@ def load_network(run: Path) -> IdentityNetwork:
 
 
 def of_onnx(path: Path) -> tuple[Callable[[Tensor], Tensor], int, int]:
-    """What describes crops by an ONNX file, with the crops' height and width: of the network that ships, or a
-    teacher (float32 [n,3,h,w] RGB, ImageNet's mean and deviation). Raises InputError when it is neither."""
+    """Open an ONNX file; return a function that describes crops, and the height and width of its crops.
+
+    The file is the network that ships, or a teacher with the input float32 [n,3,h,w] RGB, normalised as for
+    ImageNet. Raises InputError if it is neither.
+    """
     import onnxruntime
 
     if not path.is_file():
@@ -145,7 +159,7 @@ def of_onnx(path: Path) -> tuple[Callable[[Tensor], Tensor], int, int]:
     try:
         session = onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
         (given,) = session.get_inputs()
-    except Exception as error:  # onnxruntime's own kinds, and several inputs
+    except Exception as error:  # onnxruntime's exceptions, or several inputs
         raise InputError(f"{path} is not a network with one input: {str(error).splitlines()[0]}") from None
     is_own = given.type == "tensor(uint8)"
 
@@ -166,8 +180,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--run", type=Path, default=Path("runs/identity"), dest="folder", help="default %(default)s"
     )
-    parser.add_argument("--network", type=Path, metavar="ONNX", help="a network, in place of a run's weights")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="the figures")
+    parser.add_argument(
+        "--network", type=Path, metavar="ONNX", help="network to judge instead of a run's weights"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""The identity network: a crop of a target's box becomes a vector; vectors of one individual are alike."""
+"""The identity network turns a crop of a target's box into a vector; an individual's are similar."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-SIDE = 96  # px: the box is squeezed to a square, as vehicles are wide and people tall
-SIZE = 128  # numbers of a vector
-MEAN, DEVIATION = 127.5, 64.0  # of the pixels, 0..255
-# Input of a teacher: height and width, and the pixels (RGB, 0..1) as ImageNet's networks take them.
+SIDE = 96  # px; crops are squeezed to a square, because vehicles are wide and people tall
+SIZE = 128  # number of elements of a vector
+MEAN, DEVIATION = 127.5, 64.0  # mean and deviation by which pixels 0..255 are normalised
+# Input of a teacher: height and width in px, and mean and deviation of RGB values 0..1 as for ImageNet.
 TEACHER_SIZE = (256, 128)
 TEACHER_MEAN, TEACHER_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -39,10 +39,10 @@ class _Residual(nn.Module):
 
 
 class IdentityNetwork(nn.Module):
-    """Plain 3 x 3 convolutions: on a CPU they take a twelfth of the time of depthwise ones."""
+    """Describes crops by plain 3 x 3 convolutions: on a CPU they take a twelfth of depthwise ones' time."""
 
     def __init__(self, width: int = 16) -> None:
-        """``width``: channels of the first convolution; 16 are shipped."""
+        """``width``: channels of the first convolution; the shipped network has 16."""
         super().__init__()
         a, b, c, d = (width * factor for factor in (1, 2, 4, 8))
         self.body = nn.Sequential(
@@ -58,14 +58,16 @@ class IdentityNetwork(nn.Module):
         self.head = nn.Linear(2 * d, SIZE)
 
     def start_from(self, weights: Mapping[str, Tensor]) -> None:
-        """Take the weights of a network that is as wide or narrower, and compute the same vectors: what this
-        one has more is as it was made, and leads to no vector yet."""
+        """Copy the weights of a network with the same or a smaller width, so that the vectors stay the same.
+
+        The additional channels keep their initial weights and do not influence the vectors yet.
+        """
         for name, own in self.state_dict().items():
             given = weights[name]
-            if own.dim() == 4:  # [outputs, inputs, height, width]
+            if own.dim() == 4:  # a convolution: [outputs, inputs, height, width]
                 own[: len(given), given.shape[1] :] = 0
                 own[: len(given), : given.shape[1]] = given
-            elif own.dim() == 2:  # the head, of mean and maximum
+            elif own.dim() == 2:  # the head, whose inputs are means and then maxima
                 few, many = given.shape[1] // 2, own.shape[1] // 2
                 own.zero_()
                 own[:, :few], own[:, many : many + few] = given[:, :few], given[:, few:]
@@ -73,7 +75,7 @@ class IdentityNetwork(nn.Module):
                 own[: len(given)] = given
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """``pixels``: [n,3,SIDE,SIDE] BGR, 0..255. Returns float32 [n,SIZE] of length 1."""
+        """Describe crops ``pixels`` [n,3,SIDE,SIDE] BGR, 0..255, by unit vectors float32 [n,SIZE]."""
         y = self.body((pixels - MEAN) / DEVIATION)
         pooled = torch.cat([y.mean((2, 3)), y.amax((2, 3))], 1)
         return F.normalize(self.head(pooled).float(), dim=1)

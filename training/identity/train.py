@@ -1,10 +1,10 @@
-"""Trains the identity network: the teacher's answers, and what is one individual over time.
+"""Trains the identity network, from a teacher's vectors and from objects that are followed over time.
 
-Each step shows several views of several objects of the same footage, parts of them, and random boxes. Three
-losses: the teacher's vectors and the similarities of the batch (distillation); for each pair a logistic loss
-on its similarity, with one scale for all footage, so that one threshold serves everywhere (the pairwise loss
-of SigLIP, Zhai et al., ICCV 2023); and a softmax over all objects with a margin (CosFace, Wang et al., CVPR
-2018).
+Each step uses several views of several objects of the same footage, parts of objects, and random boxes. There
+are three losses. Distillation: the teacher's vectors and the similarities within the batch. A logistic loss
+on the similarity of each pair, with one scale for all footage, so that one threshold serves everywhere (the
+pairwise loss of SigLIP, Zhai et al., ICCV 2023). A softmax over all objects with a margin (CosFace, Wang et
+al., CVPR 2018).
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from training.identity.network import (
     IdentityNetwork,
 )
 
-VIEWS = 4  # of each object in a batch
+VIEWS = 4  # number of views of each object in a batch
 OBJECTS_OF_A_GROUP = 8
 AVERAGE = 0.999
-MARGIN, SCALE = 0.25, 24.0  # of the softmax over objects
+MARGIN, SCALE = 0.25, 24.0  # margin and scale of the cosines in the softmax over objects
 REPORT_STEPS, CHECKPOINT_S = 200, 60.0
-DISTILLED = 256  # crops of a batch that the teacher sees
-VIEW_PX = 128  # side of the crops before the network's size
+DISTILLED = 256  # number of crops of a batch that the teacher describes
+VIEW_PX = 128  # px; side of the crops before they are resized for the network
 
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a run; written into its folder."""
+    """Options of a run; they are written to recipe.json in its folder."""
 
     data: Path
     out: Path
@@ -84,7 +84,10 @@ class Material:
         self.group_of = torch.from_numpy(np.unique(groups, return_inverse=True)[1]).to(device)
 
     def draw(self, objects: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-        """Rows and object numbers of a batch, always of one size: several objects of each group drawn."""
+        """Draw a batch; return the rows of its pictures and the numbers of their objects.
+
+        Several objects are drawn of each chosen group. The batch always has the same size.
+        """
         objects = min(objects, self.count)
         chosen: dict[int, None] = {}
         while len(chosen) < objects:
@@ -96,7 +99,7 @@ class Material:
 
 
 class Heads(nn.Module):
-    """Used in training only: to the teacher's vectors, the pairs' scale, and a centre of each object."""
+    """Parameters for training only: map to the teacher's vectors, the pairs' scale, the objects' centres."""
 
     def __init__(self, objects: int, teacher_size: int) -> None:
         super().__init__()
@@ -107,15 +110,19 @@ class Heads(nn.Module):
 
 
 def pair_loss(vectors: Tensor, objects: Tensor, groups: Tensor, heads: Heads) -> Tensor:
-    """The logistic loss of all pairs of a batch. ``objects``: what each shows, those below 0 are like nothing
-    else; ``groups``: the footage."""
+    """Return the logistic loss of all pairs of a batch.
+
+    ``vectors`` [n,SIZE]. ``objects`` [n]: number of the object in each crop; a number below 0 marks a crop
+    that shows no other crop's object. ``groups`` [n]: number of the footage.
+    """
     logits = heads.pair_scale.exp() * vectors @ vectors.T + heads.pair_offset
     same = (objects[:, None] == objects[None]) & (objects[:, None] >= 0)
     itself = torch.eye(len(objects), dtype=torch.bool, device=objects.device)
     right, wrong = same & ~itself, ~same & ~itself
     near = wrong & (groups[:, None] == groups[None])
     losses_right, losses_wrong = F.softplus(-logits), F.softplus(logits)
-    # The hardest others count as much as all of the same footage: they are what is claimed in its place.
+    # The most similar other objects count as much as all others of the same footage, because a tracker would
+    # mistake them for the target.
     hard = torch.softmax((4.0 * logits.detach()).masked_fill(~wrong, -1e4), 1)
     from_near = (losses_wrong * near).sum(1) / near.sum(1).clamp(min=1)
     loss_wrong = (losses_wrong * hard).sum(1) + from_near + (losses_wrong * wrong).sum(1) / wrong.sum(1)
@@ -125,14 +132,17 @@ def pair_loss(vectors: Tensor, objects: Tensor, groups: Tensor, heads: Heads) ->
 
 
 def class_loss(vectors: Tensor, objects: Tensor, heads: Heads) -> Tensor:
-    """The softmax over all objects, with a margin; what shows none (below 0) does not count."""
+    """Return the softmax loss over all objects, with a margin.
+
+    ``vectors`` [n,SIZE]. ``objects`` [n]: number of the object in each crop; crops with -1 do not count.
+    """
     cosines = vectors @ F.normalize(heads.centres, dim=1).T
     margins = MARGIN * F.one_hot(objects.clamp(min=0), cosines.shape[1])
     return F.cross_entropy(SCALE * (cosines - margins), objects, ignore_index=-1)
 
 
 def teacher_vectors(teacher: nn.Module, crops: Tensor) -> Tensor:
-    """``crops``: [n,3,h,w] BGR, 0..255; float32 [n,m] of length 1."""
+    """Return the teacher's unit vectors, float32 [n,m], of crops [n,3,h,w] BGR, 0..255."""
     crops = F.interpolate(crops, TEACHER_SIZE, mode="bilinear", align_corners=False)
     mean = torch.tensor(TEACHER_MEAN, device=crops.device)[:, None, None]
     deviation = torch.tensor(TEACHER_DEVIATION, device=crops.device)[:, None, None]
@@ -145,8 +155,11 @@ def teacher_vectors(teacher: nn.Module, crops: Tensor) -> Tensor:
 def batch(
     material: Material, rows: Tensor, objects: Tensor, random: torch.Generator
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Views of the pictures ``rows``, of parts of some, and of random boxes: [n,3,VIEW_PX,VIEW_PX] 0..255,
-    what each shows (-1: nothing else is like it) and the footage that it is of, in random order."""
+    """Make the crops of a batch, in random order: views of pictures, parts of some, and random boxes.
+
+    ``rows``, ``objects``: of the pictures. Returns crops [n,3,VIEW_PX,VIEW_PX], 0..255; the number of the
+    object in each, -1 if no other crop shows the same; and the number of its footage.
+    """
     device, few = rows.device, len(rows) // 6
     boxes, pixels = material.boxes[rows], material.pixels[rows]
     some = torch.randperm(len(rows), generator=random, device=device)[:few]
@@ -169,7 +182,7 @@ def batch(
 
 
 def train(options: Options, resume: bool = False) -> dict[str, Any]:
-    """Train, or go on from the last checkpoint; returns the last report. Raises InputError without data."""
+    """Train, or continue from the last checkpoint; return the report. Raises InputError without data."""
     device = options.device
     torch.manual_seed(options.seed)
     if device == "cuda":
@@ -223,7 +236,7 @@ def train(options: Options, resume: bool = False) -> dict[str, Any]:
     drawn = pool.submit(material.draw, options.objects, rng)
 
     def done() -> float:
-        """The share of the run that is over."""
+        """Return the finished share of the run's time or steps; 1 or more at its end."""
         if options.minutes is not None:
             return (time.monotonic() - start) / (60 * options.minutes)
         return step / options.steps
@@ -274,7 +287,7 @@ def train(options: Options, resume: bool = False) -> dict[str, Any]:
 
 
 def _follow(average: nn.Module, network: nn.Module, kept: float) -> None:
-    """Move the running average of the weights, of which the share ``kept`` stays."""
+    """Update the running average of the weights; the share ``kept`` of the old average stays."""
     olds, news = average.state_dict().values(), network.state_dict().values()
     pairs = [(old, new) for old, new in zip(olds, news, strict=True) if old.is_floating_point()]
     torch._foreach_lerp_([old for old, _ in pairs], [new for _, new in pairs], 1 - kept)
@@ -310,14 +323,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/identity"), help="default %(default)s")
     parser.add_argument("--teacher", type=Path, help="ONNX file of a network to distil; default: none")
     parser.add_argument("--steps", type=int, default=12000, help="default %(default)s")
-    parser.add_argument("--minutes", type=float, help="end after this time, in place of --steps")
-    parser.add_argument("--objects", type=int, default=256, help="in a step; default %(default)s")
-    parser.add_argument("--width", type=int, default=16, help="of the network; default %(default)s")
-    parser.add_argument("--start-from", type=Path, metavar="RUN", help="a run as wide or narrower")
+    parser.add_argument("--minutes", type=float, help="length of the run, instead of --steps")
+    parser.add_argument("--objects", type=int, default=256, help="objects in a step; default %(default)s")
+    parser.add_argument("--width", type=int, default=16, help="width of the network; default %(default)s")
+    parser.add_argument(
+        "--start-from", type=Path, metavar="RUN", help="begin with weights of a run of at most this width"
+    )
     parser.add_argument("--rate", type=float, default=3e-3, help="highest learning rate; default %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="default %(default)s")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="default %(default)s")
-    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
+    parser.add_argument("--resume", action="store_true", help="continue from the last checkpoint")
 
 
 def run(args: argparse.Namespace) -> int:

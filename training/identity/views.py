@@ -1,4 +1,4 @@
-"""What a tracker's box may look like: crops of pictures, changed at random, on any device."""
+"""Makes crops as a tracker's boxes give them: boxes and pixels changed at random, on any device."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-JITTER = 0.08  # standard deviation of a box's edges, in its sizes
-COARSE_PX = (12, 16, 24, 32, 48, 64)  # sides at which some crops are seen, as those of small targets are
+JITTER = 0.08  # standard deviation of a box's edges, as a share of its sides
+COARSE_PX = (12, 16, 24, 32, 48, 64)  # px; sides to which some crops are reduced, like crops of small targets
 CUT_SHARE, COVERED_SHARE, GREY_SHARE, COARSE_SHARE = 0.2, 0.25, 0.06, 0.5
 
 
 def jittered(boxes: Tensor, random: torch.Generator) -> Tensor:
-    """Boxes [n,4] (left, top, right, bottom) as a tracker measures them: moved, larger or smaller, some cut
-    as by the image's edge to 0.55 to 0.9 of a side."""
+    """Return boxes [n,4] (left, top, right, bottom) with the errors of a tracker.
+
+    They are moved, enlarged or reduced. Some are cut to 0.55 to 0.9 of one side, as at the image's border.
+    """
     size = (boxes[:, 2:] - boxes[:, :2]).repeat(1, 2)
     out = boxes + JITTER * size * _normal(boxes, random)
     share = 0.1 + 0.35 * _uniform(len(boxes), boxes, random)
@@ -25,7 +27,7 @@ def jittered(boxes: Tensor, random: torch.Generator) -> Tensor:
 
 
 def parts(boxes: Tensor, random: torch.Generator) -> Tensor:
-    """Boxes of a part each: 0.25 to 0.5 of both sides, anywhere inside."""
+    """Return for each box a part of it: 0.25 to 0.5 of both sides, anywhere inside."""
     origin, size = boxes[:, :2], boxes[:, 2:] - boxes[:, :2]
     share = 0.25 + 0.25 * _uniform((len(boxes), 2), boxes, random)
     start = origin + (1 - share) * size * _uniform((len(boxes), 2), boxes, random)
@@ -33,7 +35,10 @@ def parts(boxes: Tensor, random: torch.Generator) -> Tensor:
 
 
 def anywhere(count: int, like: Tensor, random: torch.Generator) -> Tensor:
-    """Random boxes of whole images: 0.04 to 0.6 of the height, sides up to 1 : 3."""
+    """Return random boxes [count,4] as shares of whole images.
+
+    Their size is 0.04 to 0.6 of the image's, their aspect ratio up to 3 times the image's.
+    """
     size = torch.exp(-3.2 + 2.7 * _uniform(count, like, random))
     ratio = torch.exp(1.1 * (_uniform(count, like, random) - 0.5))
     extent = torch.stack([(size * ratio).clamp(max=0.9), (size / ratio).clamp(max=0.9)], 1)
@@ -42,8 +47,11 @@ def anywhere(count: int, like: Tensor, random: torch.Generator) -> Tensor:
 
 
 def cropped(pixels: Tensor, boxes: Tensor, height: int, width: int) -> Tensor:
-    """Squeeze boxes to one size. ``pixels``: uint8 [n,h,w,3]; ``boxes``: shares [n,4]. Returns float32
-    [n,3,height,width], 0..255; beyond a picture its edge is repeated."""
+    """Cut boxes out of pictures and resize them to one size; return float32 [n,3,height,width], 0..255.
+
+    ``pixels``: uint8 [n,h,w,3]. ``boxes``: [n,4], shares of the picture. Outside a picture its edge is
+    repeated.
+    """
     left, top, right, bottom = (boxes[:, i] for i in range(4))
     zero = torch.zeros_like(left)
     theta = torch.stack(
@@ -59,7 +67,7 @@ def cropped(pixels: Tensor, boxes: Tensor, height: int, width: int) -> Tensor:
 
 
 def changed(crops: Tensor, random: torch.Generator) -> Tensor:
-    """Change light, colour, sharpness and what is visible of crops [n,3,h,w], 0..255; half are mirrored."""
+    """Change light, colour and sharpness of crops [n,3,h,w], 0..255; cover some and mirror half of them."""
     n = len(crops)
     flip = _uniform(n, crops, random) < 0.5
     out = torch.where(flip[:, None, None, None], crops.flip(3), crops)
@@ -77,7 +85,7 @@ def changed(crops: Tensor, random: torch.Generator) -> Tensor:
 
 
 def _covered(crops: Tensor, random: torch.Generator) -> Tensor:
-    """Some crops covered by a bar of one colour or of another crop, up to 0.4 of the area."""
+    """Cover some crops by a bar of one colour or of another crop, up to 0.4 of the area."""
     n, _, height, width = crops.shape
     rows = torch.linspace(0, 1, height, device=crops.device)[None, :, None]
     columns = torch.linspace(0, 1, width, device=crops.device)[None, None, :]
@@ -94,7 +102,7 @@ def _covered(crops: Tensor, random: torch.Generator) -> Tensor:
 
 
 def _coarse(crops: Tensor, random: torch.Generator) -> Tensor:
-    """Some crops as seen with few pixels, then noise."""
+    """Reduce some crops to few pixels and enlarge them again; then add noise to all."""
     size = crops.shape[2:]
     out = []
     for index, chunk in enumerate(crops.chunk(2 * len(COARSE_PX))):

@@ -1,225 +1,145 @@
-"""Fit the judge's table on recordings: training/judge/judge.json.
+"""Fit the three numbers of the confidence in a claim, and report how well confidence and truth agree.
 
-Fitted on the choosing half; each figure is of footage that was left out in turn, or of the reporting half.
+The log-odds that a claimed box is on the target fall with what is missing of the target's usual likeness, and
+with the change of its area (`CLAIM_LOG_ODDS`, `CLAIM_DEFICIT` and `CLAIM_AREA` in
+efftam_ros/core/policies/constants.py). They are fitted to the claims of the choosing half. Each footage is
+left out in turn, and the scale is that at which the log-odds of the left-out footage agree best with its
+truth: in a scene that nobody has seen the numbers order claims less well than in those that they were fitted
+to.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from efftam_ros.core.gallery import Looks
+from efftam_ros.core.geometry import iou
+from efftam_ros.core.policies.constants import CLAIM_AREA, CLAIM_DEFICIT, CLAIM_LOG_ODDS
+from efftam_ros.core.types import TrackState
 from efftam_ros.tools.common.terminal import Cell, print_table
-from training.judge.logistic import area, calibration_error, evened, fit, found, left_out, reliability
-from training.judge.model import FEATURES, FORMAT, LOOKS, TABLE, Judge, Model
-from training.judge.replay import FOLLOWED, Asked, Recording, ask, read_recordings
+from training.judge.logistic import area, calibration_error, evened, fit, left_out, reliability
+from training.judge.record import OWN_VIEW
+from training.judge.replay import (
+    BLANK,
+    SMALL_RIGHT_IOU,
+    WRONG_IOU,
+    Recording,
+    Replay,
+    box_of,
+    read_recordings,
+)
+from training.reacquisition.footage import HALVES
 
-# What may only speak for the target, and what only against it; the others may have any sign.
-SPEAKS_FOR = (
-    "absence", "mute_absence", "presence", "clearness", "likeness", "below_usual", "above_around",
-    "likeness_size", "overlap",
-    "continuity", "evidence", "place", "lead",
-)  # fmt: skip
-SPEAKS_AGAINST = ("smaller", "larger", "mute_size", "unlike_scene", "points", "rival")
-HOLDS_S = (0.05, 0.1, 0.2, 0.4)
-IMPOSTOR_SHARE = 0.08  # of the weight of followed targets: as often something else is followed
-MUTE_SHARE = 0.5  # of the rows, which are fitted again as if the identity network said nothing
+LIMITS = (0.0, 0.5, 0.8, 0.9, 0.95)
+"""Values of `least_confidence` in the report."""
+SIGNS = np.array([-1.0, -1.0])
 Array = NDArray[np.float64]
 
 
-def signs_of(kind: str) -> Array:
-    return np.array([(name in SPEAKS_FOR) - float(name in SPEAKS_AGAINST) for name in FEATURES[kind]])
+class Claim(NamedTuple):
+    """A claimed box of a recording.
+
+    ``deficit``: by how much it is less like the target than usual; ``change``: absolute logarithm of its area
+    as a share of the usual one; ``right``: 1 on the target, 0 beside it.
+    """
+
+    deficit: float
+    change: float
+    right: float
 
 
-@dataclass
-class Rows:
-    """Questions of one kind that have an answer."""
+def claims_of(recording: Recording) -> list[Claim]:
+    """Return the claims of a recording after the selection, except of boxes that show a part of the
+    target."""
+    return list(_Claims(recording).run())
+
+
+class _Claims(Replay):
+    def run(self) -> Iterator[Claim]:
+        columns = self.columns
+        is_unbroken = True  # since the selection
+        for row in range(1, len(columns["frame_stamp_ns"])):
+            if not columns["frame_measured"][row]:
+                self.gallery.miss()
+                is_unbroken = False
+                continue
+            state, shown = TrackState(int(columns["frame_state"][row])), self.shown(row)
+            is_unbroken = is_unbroken and state is TrackState.ACQUIRING
+            if OWN_VIEW not in shown.windows:
+                continue
+            is_confirmed = state is TrackState.TRACKING or is_unbroken
+            _, box = self.claimed(row, shown)
+            looks = Looks(self.gallery, BLANK, shown.describe)
+            deficit = self.gallery.deficit_now
+            if not is_confirmed:  # what may be a return is described in the same image
+                deficit = self.gallery.deficit(looks.likeness(box))
+            usual, truth = self.policy.usual_area, box_of(columns["frame_truth"][row])
+            overlap = 0.0 if truth.is_empty else iou(box_of(columns["frame_box"][row]), truth)
+            if math.isfinite(deficit) and not WRONG_IOU <= overlap < SMALL_RIGHT_IOU:
+                change = 0.0 if usual is None else abs(math.log(box.area / usual))
+                yield Claim(deficit, change, float(overlap >= SMALL_RIGHT_IOU))
+            if is_confirmed:
+                self.confirm(row, shown)
+
+
+class Claims(NamedTuple):
+    """Claims of many recordings. ``x``: [n, 2] deficit and change; ``y``: [n] right; ``footage``: [n]
+    numbers."""
 
     x: Array
     y: Array
     footage: NDArray[np.int64]
-    source: NDArray[np.int64]
-    stamp: Array
-    run: NDArray[np.int64]
-
-    def of(self, chosen: NDArray[np.bool_]) -> Rows:
-        return Rows(*(value[chosen] for value in vars(self).values()))
 
 
-def rows_of(asked: Asked, recordings: Sequence[Recording]) -> Rows:
-    names = sorted({recording.footage for recording in recordings})
-    number = np.array([names.index(recording.footage) for recording in recordings])
-    source = np.array(asked.source, int)
-    rows = Rows(
-        np.array(asked.numbers),
-        np.array(asked.right, float),
-        number[source],
-        source,
-        np.array(asked.stamp),
-        np.array(asked.run),
-    )
-    return rows.of(np.isfinite(rows.y))
+def gathered(recordings: Sequence[Recording]) -> Claims:
+    names = sorted({one.footage for one in recordings})
+    rows = [(*claim, names.index(one.footage)) for one in recordings for claim in claims_of(one)]
+    table = np.array(rows, float).reshape(-1, 4)
+    return Claims(table[:, :2], table[:, 2], table[:, 3].astype(np.int64))
 
 
-def in_half(rows: Rows, recordings: Sequence[Recording], half: str) -> Rows:
-    return rows.of(np.array([one.half == half for one in recordings])[rows.source])
+def fitted(claims: Claims) -> tuple[float, float, float]:
+    """Return log-odds of a claim as usual, and by how much they fall with deficit and change."""
+    weight = evened(claims.footage)
+    weights, offset = fit(claims.x, claims.y, weight, SIGNS)
+    odds = left_out(claims.x, claims.y, claims.footage, SIGNS, weight)
+    (scale,), shift = fit(odds[:, None], claims.y, weight, np.array([1.0]))
+    return float(scale * offset + shift), float(-scale * weights[0]), float(-scale * weights[1])
 
 
-def with_mute(rows: Rows, kind: str) -> Rows:
-    """Some rows once more, as if the identity network said nothing."""
-    names = FEATURES[kind]
-    if "is_mute" not in names:
-        return rows
-    again = rows.of(np.random.default_rng(0).random(len(rows.y)) < MUTE_SHARE)
-    for index, name in enumerate(names):
-        if name in (*LOOKS, "continuity", "rival"):
-            again.x[:, index] = 0.0
-        elif name == "is_mute":
-            again.x[:, index] = 1.0
-        elif name == "mute_absence":
-            again.x[:, index] = again.x[:, names.index("absence")]
-        elif name == "mute_size":
-            again.x[:, index] = again.x[:, names.index("smaller")] + again.x[:, names.index("larger")]
-    return Rows(
-        *(np.concatenate([a, b]) for a, b in zip(vars(rows).values(), vars(again).values(), strict=True))
-    )
-
-
-def weights_of(rows: Rows) -> Array:
-    """Of the rows: footage with many of them counts less, impostors count as often as something else is
-    followed."""
-    weight, impostor = evened(rows.footage), rows.run < -1
-    if impostor.any() and not impostor.all():
-        share = IMPOSTOR_SHARE / (1 - IMPOSTOR_SHARE)
-        weight[impostor] *= share * weight[~impostor].sum() / weight[impostor].sum()
-    return weight / weight.mean()
-
-
-def fit_model(kind: str, rows: Rows, is_evidence: bool) -> Model:
-    """``is_evidence``: the share of right rows is taken off, so that the log-odds add to a prior."""
-    whole = with_mute(rows, kind) if is_evidence else rows
-    weight = weights_of(whole)
-    weights, offset = fit(whole.x, whole.y, weight, signs_of(kind))
-    if is_evidence:
-        share = float(np.average(whole.y, weights=weight))
-        offset -= float(np.log(share / (1 - share)))
-    return Model(FEATURES[kind], weights, offset)
-
-
-def averaged(rows: Rows, hold_s: float) -> Rows:
-    """Rows of followed targets with the mean evidence, as the tracker holds it, in place of each image's
-    own."""
-    judge = Judge(_nothing("seen"), _nothing("followed"), _nothing("track"), hold_s)
-    x, before, key = rows.x.copy(), None, None
-    for index, value in enumerate(rows.x[:, 0]):
-        this = rows.source[index], rows.run[index]
-        dt = rows.stamp[index] - rows.stamp[index - 1] if this == key else 0.0
-        before = judge.continued(before if this == key else None, float(value), dt)
-        x[index, 0], key = before, this
-    return replace(rows, x=x)
-
-
-def fit_judge(recordings: Sequence[Recording]) -> Judge:
-    """The models, fitted on the choosing half of the recordings, one after the other: each weighs what the
-    one before says of footage that it was not fitted on."""
-    chosen = [one for one in recordings if one.half == "choosing"]
-    seen = rows_of(ask(chosen)["seen"], chosen)
-    # What is followed is mostly right: its evidence is weighed by ``followed``.
-    seen = seen.of(seen.run != FOLLOWED)
-    judge = Judge(fit_model("seen", seen, True), _nothing("followed"), _nothing("track"), HOLDS_S[0])
-    judge = _with_followed(judge, rows_of(ask(chosen, judge)["followed"], chosen))
-    track = rows_of(ask(chosen, judge, learns=True)["track"], chosen)
-    return replace(judge, track=fit_model("track", track, False))
-
-
-def _nothing(kind: str) -> Model:
-    return Model(FEATURES[kind], np.zeros(len(FEATURES[kind])), 2.0)
-
-
-def _with_followed(judge: Judge, rows: Rows) -> Judge:
-    """The judge with the model of followed targets, and the time over which it is averaged that says most."""
-    best: tuple[float, Judge] | None = None
-    weight = weights_of(rows)
-    for hold_s in HOLDS_S:
-        mean = averaged(rows, hold_s)
-        odds = left_out(mean.x, mean.y, mean.footage, signs_of("followed"), weight)
-        p = 1 / (1 + np.exp(-np.clip(odds, -30, 30)))
-        loss = -float(np.average(np.log(np.clip(np.where(rows.y == 1, p, 1 - p), 1e-4, 1)), weights=weight))
-        if best is None or loss < best[0]:
-            best = loss, replace(judge, hold_s=hold_s, followed=fit_model("followed", mean, False))
-    assert best is not None
-    return best[1]
-
-
-def table(judge: Judge, note: str) -> dict[str, Any]:
-    def content(model: Model) -> dict[str, Any]:
-        weights = {
-            name: round(float(value), 4) for name, value in zip(model.names, model.weights, strict=True)
-        }
-        return {"offset": round(model.offset, 4), "weights": weights}
-
-    models = {kind: content(getattr(judge, kind)) for kind in FEATURES}
-    return {"format": FORMAT, "note": note, **models, "hold_s": judge.hold_s}
-
-
-def count_numbers(content: dict[str, Any]) -> int:
-    return 1 + sum(1 + len(content[kind]["weights"]) for kind in FEATURES)
+def probability(claims: Claims, numbers: tuple[float, float, float]) -> Array:
+    odds = numbers[0] - claims.x @ np.array(numbers[1:])
+    return np.asarray(1 / (1 + np.exp(-odds)), np.float64)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recordings", type=Path, nargs="+", metavar="FOLDER", help="of `record`")
-    parser.add_argument(
-        "--out", type=Path, default=TABLE, metavar="FILE", help="the table; default: the one here"
-    )
 
 
 def run(args: argparse.Namespace) -> int:
     recordings = [one for folder in args.recordings for one in read_recordings(folder)]
-    judge = fit_judge(recordings)
-    chosen = sum(one.half == "choosing" for one in recordings)
-    content = table(judge, f"fitted on {chosen} recordings of the choosing half")
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    print(f"{args.out}: {count_numbers(content)} numbers")
-    print_report(recordings, judge)
+    claims = {half: gathered([one for one in recordings if one.half == half]) for half in HALVES}
+    shipped = CLAIM_LOG_ODDS, CLAIM_DEFICIT, CLAIM_AREA
+    names = ("CLAIM_LOG_ODDS", "CLAIM_DEFICIT", "CLAIM_AREA")
+    found: list[list[Cell]] = [
+        list(row) for row in zip(names, shipped, fitted(claims["choosing"]), strict=True)
+    ]
+    print_table(("", "ships", "fitted on the choosing half"), found)
+    for half, of in claims.items():
+        confidence = probability(of, shipped)
+        bins = reliability(confidence, of.y)
+        title = f"{half} half: area {area(confidence, of.y):.3f}, mean error {calibration_error(bins):.3f}"
+        print_table(("confidence", "right", "claims"), [list(row) for row in bins], title=title)
+        kept: list[list[Cell]] = [
+            [least, *(float(np.mean(confidence[of.y == right] >= least)) for right in (1, 0))]
+            for least in LIMITS
+        ]
+        print_table(("least confidence", "right claims kept", "wrong claims kept"), kept)
     return 0
-
-
-def print_report(recordings: Sequence[Recording], judge: Judge) -> None:
-    """Curves and reliability: of the choosing half with footage left out in turn, of the reporting half as it
-    is."""
-    asked = ask(recordings, judge, learns=True)
-    figures: list[list[Cell]] = []
-    diagrams: list[list[Cell]] = []
-    for kind in FEATURES:
-        rows = rows_of(asked[kind], recordings)
-        if kind == "followed":
-            rows = averaged(rows, judge.hold_s)
-        for half in ("choosing", "reporting"):
-            of = in_half(rows, recordings, half)
-            if half == "reporting" and kind == "followed":
-                of = of.of(of.run >= 0)  # no impostors
-            if not len(of.y) or of.y.min() == of.y.max():
-                continue
-            model: Model = getattr(judge, kind)
-            odds = of.x @ model.weights + model.offset
-            if half == "choosing":
-                odds = left_out(of.x, of.y, of.footage, signs_of(kind), weights_of(of))
-            p = 1 / (1 + np.exp(-np.clip(odds, -30, 30)))
-            if kind == "seen" and half == "reporting":
-                p = np.full(len(p), np.nan)  # evidence without a prior
-            bins = reliability(p, of.y) if np.isfinite(p).all() else []
-            error = calibration_error(bins) if bins else float("nan")
-            name = f"{kind}, {half}"
-            at = "/".join(f"{share:.2f}" for share in found(odds, of.y))
-            figures.append([name, int(of.y.sum()), int((1 - of.y).sum()), area(odds, of.y), at, error])
-            diagrams.append([name, " ".join(f"{said:.2f}:{right:.2f}({n})" for said, right, n in bins)])
-    headers = ("asked", "right", "wrong", "area", "wrong found at 1/3/10 % of alarms", "calibration")
-    print_table(headers, figures, title="the judge")
-    print_table(("asked", "confidence:right(number)"), diagrams, title="reliability")

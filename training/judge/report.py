@@ -1,11 +1,9 @@
-"""What a tracker made of recorded clips, by kind and half, and what the judge that ships says of the
-candidates.
+"""Report what the tracker made of recorded clips, by kind and half.
 
-AO: mean overlap. False claims: share of the images whose box is measured though it misses the target (overlap
-below 0.1) or the target is absent. Unclaimed: share of the images with the target in view that have no
-measured
-box. Found: of the clips with an event, those in which the target is claimed within a second after it; wrong:
-those with three images in a row in that second in which something else is.
+AO: mean overlap. False claims: share of the images with a measured box that misses the target (overlap below
+0.1), or without the target. Unclaimed: share of the images with the target in view and without a measured
+box. Found: of the clips with an event, the share in which the target is claimed within a second after it.
+Wrong: the share with three images in a row in that second in which something else is claimed.
 """
 
 from __future__ import annotations
@@ -19,8 +17,6 @@ import numpy as np
 from efftam_ros.core.geometry import iou
 from efftam_ros.tools.common.terminal import Cell, print_table
 from training.judge.clips import KINDS
-from training.judge.fit import print_report
-from training.judge.model import TABLE, read_judge
 from training.judge.replay import (
     RIGHT_IOU,
     SMALL_PX,
@@ -94,11 +90,9 @@ def _cells(of: Sequence[Outcome]) -> list[Cell]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recordings", type=Path, metavar="FOLDER", help="of `record`")
     parser.add_argument("--variant", metavar="NAME", help="only recordings of this variant")
-    parser.add_argument("--table", type=Path, default=TABLE, metavar="FILE", help="of the judge")
     parser.add_argument(
         "--against", type=Path, metavar="FOLDER", help="others of the same clips, clip by clip"
     )
-    parser.add_argument("--outcome", action="store_true", help="only what the tracker made of them")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -119,6 +113,4 @@ def run(args: argparse.Namespace) -> int:
         print_table(("clip that differs", "AO", "now", "false", "now", "found", "now"), rows)
         print_table(HEADERS, outcome_rows(list(others.values())), title="before")
     print_table(HEADERS, outcome_rows(recordings), title="the tracker")
-    if not args.outcome:
-        print_report(recordings, read_judge(args.table))
     return 0

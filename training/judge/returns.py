@@ -11,36 +11,32 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from efftam_ros.core.config import TrackerConfig
-from efftam_ros.core.gallery import Gallery, Looks
-from efftam_ros.core.geometry import Box, View, iou
-from efftam_ros.core.policies.base import Choice, FrameContext
-from efftam_ros.core.policies.default import DefaultPolicy
+from efftam_ros.core.gallery import Looks
+from efftam_ros.core.geometry import iou
 from efftam_ros.core.policies.search import Reacquisition
-from efftam_ros.core.types import MISSED, Candidates, Frame, Image, Motion, PipelineSpec, TrackState
+from efftam_ros.core.types import MISSED, Motion, TrackState
 from efftam_ros.tools.common.terminal import Cell, print_table
 from training.judge.record import OWN_VIEW
 from training.judge.replay import (
+    BLANK,
     RIGHT_IOU,
     SMALL_PX,
     SMALL_RIGHT_IOU,
     WRONG_IOU,
     Recording,
+    Replay,
+    Shown,
     box_of,
     read_recordings,
 )
 from training.reacquisition.footage import HALVES
 
-SPEC = PipelineSpec("recorded", 192, 7, None, 16, 24)
-BLANK = Image.from_array(np.zeros((1, 1, 3), np.uint8))
 HEADERS = ("half", "misses", "the target first", "something else", "a part", "nothing", "images waited")
 
 
@@ -68,30 +64,14 @@ class Miss:
         return "something else" if self.overlap < WRONG_IOU else "a part"
 
 
-@dataclass
-class _Shown:
-    """An image: candidates and view by window, and vectors by box."""
-
-    windows: dict[int, tuple[View, Candidates]] = field(default_factory=dict)
-    vectors: dict[Box, NDArray[np.float32]] = field(default_factory=dict)
-
-    def describe(self, image: Image, boxes: Sequence[Box]) -> NDArray[np.float32]:
-        return np.stack([self.vectors[box] for box in boxes])
-
-
 def misses(recording: Recording) -> list[Miss]:
     """The misses of a recording, each with what the policy accepts first."""
-    return _Replay(recording).run()
+    return _Misses(recording).run()
 
 
-class _Replay:
+class _Misses(Replay):
     def __init__(self, recording: Recording) -> None:
-        self.recording, self.columns = recording, recording.columns
-        self.config = TrackerConfig()
-        self.policy, self.gallery, self.search = DefaultPolicy(SPEC, self.config), Gallery(), Reacquisition()
-        width, height = (int(side) for side in self.columns["frame_size"][0])
-        self.size = width, height
-        self.confirmed_ns: int | None = None
+        super().__init__(recording)
         self.found: list[Miss] = []
         self.is_missing = False  # in the recording
         self.is_open = False  # and nothing has been accepted yet
@@ -99,10 +79,9 @@ class _Replay:
     def run(self) -> list[Miss]:
         columns = self.columns
         stamps, states, measured = (columns[f"frame_{name}"] for name in ("stamp_ns", "state", "measured"))
-        self.gallery.add_prompt(columns["frame_prompt"][0].astype(np.float32), int(stamps[0]))
         selected = True  # since the selection, without a miss
         for row in range(1, len(stamps)):
-            shown, stamp, state = self._shown(row), int(stamps[row]), TrackState(int(states[row]))
+            shown, stamp, state = self.shown(row), int(stamps[row]), TrackState(int(states[row]))
             before, gap_s = TrackState(int(states[row - 1])), (stamp - int(stamps[row - 1])) * 1e-9
             if gap_s > self.config.max_gap:
                 before = TrackState.LOST
@@ -114,27 +93,9 @@ class _Replay:
             if not measured[row]:
                 self.gallery.miss()
             elif (state is TrackState.TRACKING or selected) and OWN_VIEW in shown.windows:
-                self._confirm(row, stamp, shown)
+                self.is_missing = self.is_open = False
+                self.confirm(row, shown)
         return self.found
-
-    def _shown(self, row: int) -> _Shown:
-        columns, shown = self.columns, _Shown()
-        if "candidate_frame" not in columns:
-            return shown
-        rows = np.flatnonzero(columns["candidate_frame"] == row)
-        for window in sorted(set(columns["candidate_window"][rows].tolist())):
-            at = rows[columns["candidate_window"][rows] == window]
-            x, y, width, height = (float(value) for value in columns["candidate_view"][at[0]])
-            boxes = columns["candidate_box"][at]
-            edges = np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], axis=1).astype(np.float32)
-            areas, ious = (
-                columns[f"candidate_{name}"][at].astype(np.float32) for name in ("area", "quality")
-            )
-            candidates = Candidates(edges, areas, ious, float(columns["candidate_logit"][at[0]]))
-            shown.windows[window] = View(x, y, 1.0 / width, 1.0 / height, 1), candidates
-            for number, box in candidates.visible:
-                shown.vectors[box] = columns["candidate_vector"][at[number]].astype(np.float32)
-        return shown
 
     def _begin(self, row: int) -> None:
         """The target was last seen in the image before this one."""
@@ -152,7 +113,7 @@ class _Replay:
         self.search.is_camera_known = bool(np.isfinite(camera).all())
         self.search.begin(self.size, motion)  # type: ignore[arg-type]
 
-    def _judge(self, row: int, stamp: int, before: TrackState, shown: _Shown) -> None:
+    def _judge(self, row: int, stamp: int, before: TrackState, shown: Shown) -> None:
         miss = self.found[-1]
         if row != miss.row:
             camera = self.columns["frame_camera"][row]
@@ -170,7 +131,7 @@ class _Replay:
             (weighed_own,) = self.policy.detections([own], looks)
             self.search.observe(stamp, [(view, weighed_own)])
             return
-        choice = self.policy.choose(own, self._context(row, stamp, before, view, looks))
+        choice = self.policy.choose(own, self.context(row, before, view, looks))
         truth = box_of(self.columns["frame_truth"][row])
         miss.least = SMALL_RIGHT_IOU if truth.size < SMALL_PX else RIGHT_IOU
         if choice.box is not None:
@@ -179,34 +140,6 @@ class _Replay:
         elif not truth.is_empty:
             boxes = [box for _, candidates in shown.windows.values() for _, box in candidates.visible]
             miss.waited += any(iou(box, truth) >= miss.least for box in boxes)
-
-    def _context(self, row: int, stamp: int, before: TrackState, view: View, looks: Looks) -> FrameContext:
-        predicted = box_of(self.columns["frame_estimate"][row])
-        motion: Any = None if predicted.is_empty else SimpleNamespace(box=predicted)
-        return FrameContext(
-            Frame(BLANK, stamp),
-            self.size,
-            before,
-            self.search,
-            looks,
-            motion=motion,
-            view=view,
-            is_confirmed=False,
-            confirmed_ns=self.confirmed_ns,
-        )
-
-    def _confirm(self, row: int, stamp: int, shown: _Shown) -> None:
-        """The recorded tracker has the target."""
-        self.is_missing = self.is_open = False
-        self.confirmed_ns = stamp
-        view, own = shown.windows[OWN_VIEW]
-        claimed = box_of(self.columns["frame_box"][row])
-        index, box = max(own.visible, key=lambda one: iou(one[1], claimed))
-        looks = Looks(self.gallery, BLANK, shown.describe)
-        context = self._context(row, stamp, TrackState.TRACKING, view, looks)
-        keeps = self.policy.keeps(own, Choice(index, True, box), context, True)
-        if self.gallery.is_due(stamp):
-            self.gallery.look(shown.vectors[box], stamp, keeps)
 
 
 def outcome_rows(found: Sequence[Miss]) -> Iterator[list[Cell]]:

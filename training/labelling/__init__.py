@@ -1,1 +1,1 @@
-"""Labels footage that has none: from a video to clips with masks, and labels kept without their pixels."""
+"""Labels footage that has no labels: makes clips with masks of a video, and stores labels without pixels."""

@@ -1,8 +1,8 @@
-"""Labels without pixels: masks, where their frames come from, and what was looked at already.
+"""Labels without pixels: masks, the origin of their frames, and which segments are finished.
 
-Labels cost hours, pixels a copy of the repository: so the labels are kept, and `restore` makes the same
-clips of them again. The archive is a zip: index.json with the clips' meta.json and the marks of what is done,
-and for each clip runs/NAME.npz, the lengths of the runs of equal pixels.
+Labels take hours to make; pixels can be read again from the repositories. So only the labels are kept, and
+`restore` makes the same clips of them again. The archive is a zip file: index.json with the clips' meta.json
+and the marks of finished segments, and for each clip runs/NAME.npz, the lengths of the runs of equal pixels.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from training.labelling.reserved import refuse_reserved
 from training.labelling.scenes import read_numbers
 from training.labelling.sources import Video
 
-DONE = "done"  # folder of the marks, in a folder of clips
+DONE = "done"  # name of the folder that contains the marks of finished segments
 REMARKS = Path(__file__).with_name("remarks.csv")
 KINDS = (
     "whole",
@@ -33,23 +33,26 @@ KINDS = (
     "group",
     "wrong",
     "double",
-)  # of remarks; tracks that are one of the last two are left out
+)  # kinds of remarks on tracks
 LEFT_OUT = KINDS[3:]
 Remarks = Mapping[tuple[str, int], str]
-"""One of `KINDS` by clip and track, from 1."""
+"""The remark, one of `KINDS`, on each checked track, by the clip's name and the track's number from 1."""
 
-EPOCH = (1980, 1, 1, 0, 0, 0)  # of the archive's members: equal labels give an equal file
+EPOCH = (1980, 1, 1, 0, 0, 0)  # date of all members of an archive, so that equal labels give an equal file
 
 
 def read_remarks(path: Path = REMARKS) -> Remarks:
-    """What tracks are that were looked at."""
+    """Read the remarks on the tracks that were checked by eye."""
     with path.open(newline="", encoding="utf-8") as file:
         return {(row["clip"], int(row["track"])): row["remark"] for row in csv.DictReader(file)}
 
 
 def pack_runs(masks: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
-    """Masks, bool [tracks, frames, H, W], as numbers that compress well: of each mask the lengths of its runs
-    in row order, from zeros on, as differences to the run two before, which the row above makes small."""
+    """Convert masks, bool [tracks, frames, H, W], to arrays that compress well.
+
+    Each mask becomes the lengths of its runs of equal pixels in row order, beginning with zeros. A length is
+    stored as its difference from the length two runs before: similar rows make these differences small.
+    """
     tracks, frames, height, width = masks.shape
     counts, parts = [], []
     for mask in masks.reshape(tracks * frames, height * width):
@@ -62,7 +65,7 @@ def pack_runs(masks: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
 
 
 def unpack_runs(packed: dict[str, NDArray[Any]]) -> NDArray[np.bool_]:
-    """The masks that `pack_runs` was given. Raises InputError when the numbers are no masks."""
+    """Return the masks that `pack_runs` converted. Raises InputError if the arrays do not describe masks."""
     tracks, frames, height, width = (int(n) for n in packed["shape"])
     counts = packed["counts"]
     if len(counts) != tracks * frames or counts.sum() != len(packed["runs"]):
@@ -84,10 +87,11 @@ def pack(
     remarks: Remarks,
     progress: Callable[[int], object] = lambda count: None,
 ) -> tuple[int, int]:
-    """Write the labels of a folder of clips into one file. Tracks that are wrong or double are left out; what
-    is said of the others becomes one of their figures.
+    """Write the labels of a folder of clips into one file; return the numbers of clips and tracks.
 
-    ``progress`` gets the number of clips dealt with. Returns the numbers of clips and tracks.
+    Tracks that are wrong or double are left out. The remarks on other tracks are added to their figures.
+    ``progress`` is called with the number of clips just finished. Raises InputError if there is no labelled
+    clip.
     """
     clips, entries, tracks = [], {}, 0
     for meta_file in sorted(folder.glob("*/meta.json")):
@@ -124,10 +128,10 @@ def restore(
     clones: Path | None,
     progress: Callable[[int], object] = lambda count: None,
 ) -> tuple[int, int, list[str]]:
-    """Make the clips again that OUT lacks, and mark what is done.
+    """Make the clips that OUT lacks again, and mark segments as finished as in the archive.
 
-    ``progress`` gets the number of clips dealt with. Returns the numbers of clips and tracks that are there,
-    and a line for each video that failed, which does not stop the others.
+    ``progress`` is called with the number of clips just finished. Returns the numbers of clips and tracks in
+    OUT, and a line for each video that failed. A failure does not stop the other videos.
     """
     failures = []
     with _opened(labels) as archive:

@@ -19,14 +19,14 @@ from training.labelling.segmenter import Frame
 from training.labelling.tracks import EVERY, Track
 from training.material import FOOTAGE_WIDTH
 
-MIN_AREA = 40  # px, of a mask in the clip: less is no outline
+MIN_AREA = 40  # smallest area of a mask in the clip, px
 CRF = 24
-RATE = FPS / EVERY  # frames a second, nominal: frames whose mask did not fit are left out
+RATE = FPS / EVERY  # nominal frames per second: frames whose mask did not fit are missing
 MADE_BY = "python -m training label (FEAR-XS, NanoTrack V3, MobileSAM), not by hand"
 
 
 def clip_size(width: int, height: int) -> tuple[int, int]:
-    """Width and height of the clip of frames of this size, px; even, for the video."""
+    """Return width and height, px, of the clip for frames of this size; both are even for the video."""
     scale = min(1.0, FOOTAGE_WIDTH / width)
     return int(width * scale) // 2 * 2, int(height * scale) // 2 * 2
 
@@ -34,8 +34,10 @@ def clip_size(width: int, height: int) -> tuple[int, int]:
 def shrunk_tracks(
     where: Sequence[int], tracks: Sequence[Track], size: tuple[int, int]
 ) -> tuple[NDArray[np.bool_], list[dict[str, Any]]]:
-    """Masks of the tracks that are large enough in every frame of the clip, bool [tracks, frames, H, W], and
-    their figures."""
+    """Return the masks, bool [tracks, frames, H, W], and the figures of tracks that are large enough.
+
+    A track must have `MIN_AREA` in each of the frames ``where``.
+    """
     kept, figures = [], []
     for track in tracks:
         masks = [resized(track.masks[i].astype(np.uint8) * np.uint8(255), size) > 127 for i in where]
@@ -53,7 +55,7 @@ def describe(
     masks: NDArray[np.bool_],
     figures: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
-    """The content of meta.json: where the frames come from, how large the targets are, how they passed."""
+    """Return the content of meta.json: origin of the frames, sizes of the targets, figures of the checks."""
     tracks, frames, height, width = masks.shape
     sizes = [float(np.sqrt(mask.sum())) for track in masks for mask in track]
     return {
@@ -86,8 +88,10 @@ def write_clip(
     fps: float = RATE,
     crf: int = CRF,
 ) -> None:
-    """Write a clip, which appears under its name when it is complete. ``pairs``: each frame, of any size, and
-    its masks [tracks, H, W] in the size that ``meta`` has."""
+    """Write a clip. Its folder gets its name only when it is complete.
+
+    ``pairs``: each frame, of any size, with its masks bool [tracks, H, W] in the size that ``meta`` states.
+    """
     size = meta["width"], meta["height"]
     folder.parent.mkdir(parents=True, exist_ok=True)
     bits: list[NDArray[np.uint8]] = []
@@ -114,7 +118,7 @@ def write_clip(
 
 
 def read_masks(folder: Path) -> NDArray[np.bool_]:
-    """The masks of a clip, bool [tracks, frames, H, W]."""
+    """Read the masks of a clip, bool [tracks, frames, H, W]."""
     with np.load(folder / "masks.npz") as stored:
         frames, height, width = (int(n) for n in stored["shape"])
         tracks = [
@@ -126,7 +130,7 @@ def read_masks(folder: Path) -> NDArray[np.bool_]:
 
 
 def resized(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
-    """The image itself if it has the size, width and height in px."""
+    """Return the image resized to ``size`` (width, height) px; the same object if it has this size."""
     if image.shape[1::-1] == size:
         return image
     return np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8)

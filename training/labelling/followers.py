@@ -1,4 +1,4 @@
-"""Two trackers of other projects, which must agree on where an object goes: FEAR-XS and NanoTrack V3."""
+"""Opens two trackers of other projects, FEAR-XS and NanoTrack V3, whose boxes are compared."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from training.labelling.segmenter import Frame
 
 
 class Follower(Protocol):
-    """A tracker. ``score``: how sure it was of its last box, 0..1; 1 if it can't say."""
+    """A tracker. ``score``: its confidence in its last box, 0..1; always 1 if it reports none."""
 
     score: float
 
@@ -21,7 +21,7 @@ class Follower(Protocol):
 
 
 def open_followers(folder: Path) -> tuple[Follower, Follower]:
-    """The two trackers, one thread each. Raises InputError: files missing or not as expected."""
+    """Open both trackers with one thread each. Raises InputError if their files are missing or invalid."""
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder; --peers names that of the trackers' ONNX files")
     return open_fear("fear_xs", folder, 1), open_nanotrack("nanotrack_v3", folder, 1)

@@ -1,8 +1,8 @@
-"""Objects of a segment's first frame that are worth following.
+"""Proposes objects of a segment's first frame to follow.
 
-Clicks go where something moves otherwise than the camera and has structure; optionally on a grid as well,
-where anything changes. Whole, moving objects come from motion; the grid gives parts too, and texture that
-slides along.
+The segmenter gets clicks at places that move differently from the camera and have structure. Optionally it
+also gets clicks on a grid, at places where anything changes. Motion proposes whole, moving objects. The grid
+also proposes parts of objects and texture that slides along.
 """
 
 from __future__ import annotations
@@ -21,23 +21,32 @@ from training.labelling.scenes import MOVES, motion, own_motion
 from training.labelling.segmenter import Frame, Mask, Outline, Segmenter
 from training.labelling.surroundings import MIN_SPEED, apartness, is_compact, pace_of
 
-MOTION, GRID = "motion", "click"  # kinds of a proposal, as they stand in meta.json
-MOTION_CLICKS, APART = 14, 14  # number of clicks; px between them at the width where motion is measured
-COLUMNS, ROWS = 7, 5  # of the grid
-CHANGES = 8.0  # grey levels, mean over 31 px, within a third of the segment: elsewhere the grid has no click
-LEAST, MOST = 10.0, 300.0  # px, square root of a proposal's box area: below there is no outline, above parts
-MAX_OF_FRAME, MAX_OF_CLICK = 0.4, 0.25  # share of the frame: its box, its mask
-FILLS = 0.25  # share of its box that a mask fills at least: less is a scatter of bits
-CANDIDATES, OBJECTS = 18, 6  # masks that are tried for stability; objects that are followed
-SURE, STABLE = 0.8, 0.75  # the network's quality; overlap of a mask with that of its own box
+MOTION, GRID = "motion", "click"  # kinds of proposals, as in meta.json
+# Number of clicks; smallest distance between two clicks, px of the image reduced for motion.
+MOTION_CLICKS, APART = 14, 14
+COLUMNS, ROWS = 7, 5  # numbers of columns and rows of the grid
+# The grid clicks where a third of the segment changes the picture by more than this, grey levels.
+CHANGES = 8.0
+# Limits of a box's size (square root of its area), px. Smaller objects have no outline; larger boxes give
+# parts.
+LEAST, MOST = 10.0, 300.0
+# A target's box, and a clicked mask, may cover these shares of the frame's area.
+MAX_OF_FRAME, MAX_OF_CLICK = 0.4, 0.25
+# A mask must fill this share of its box; other masks are scattered pixels.
+FILLS = 0.25
+# At most this many masks are checked for stability, and this many objects are followed.
+CANDIDATES, OBJECTS = 18, 6
+# A mask needs this quality, and this overlap with the mask that is made from its box.
+SURE, STABLE = 0.8, 0.75
 
 
 @dataclass(frozen=True)
 class Proposal:
     """An object of the first frame.
 
-    ``kind``: `MOTION` or `GRID`; ``apart``: how much what is around it moves otherwise, as a share of its own
-    motion; ``pace``: its sizes that it moves in the picture from frame to frame.
+    ``kind``: `MOTION` or `GRID`. ``apart``: difference between the motions of the object and of its
+    surroundings, as a share of the object's motion. ``pace``: its motion per frame in the picture, as a
+    multiple of its size.
     """
 
     mask: Mask
@@ -48,7 +57,7 @@ class Proposal:
 
 
 def propose(segmenter: Segmenter, frames: Sequence[Frame], grid: bool = False) -> list[Proposal]:
-    """Objects to follow, those that move first. ``grid``: with clicks on a grid as well."""
+    """Return the objects to follow, moving ones first. ``grid``: also click on a grid."""
     first = frames[0]
     clicks = [(x, y, MOTION) for x, y in motion_clicks(frames)]
     if grid:
@@ -57,7 +66,7 @@ def propose(segmenter: Segmenter, frames: Sequence[Frame], grid: bool = False) -
         (outline.mask, bounds(outline.mask), clicks[index][2])
         for index, outline in segmenter.click(first, [(x, y) for x, y, _ in clicks], _is_object)
     ]
-    # Objects that are too large to be followed keep their parts from being proposed.
+    # Objects that are too large are left out only now: before, they prevented proposals of their parts.
     found = [one for one in found if _is_target(one[1], first)][:CANDIDATES]
     own, ego, *_ = own_motion(first, frames[2])
     kept: list[Proposal] = []
@@ -79,7 +88,7 @@ def propose(segmenter: Segmenter, frames: Sequence[Frame], grid: bool = False) -
 
 
 def motion_clicks(frames: Sequence[Frame]) -> list[tuple[float, float]]:
-    """The places that move most on their own, px."""
+    """Return the points that move most on their own, px."""
     score, scale = motion(frames[0], frames[2])
     points: list[tuple[float, float]] = []
     while len(points) < MOTION_CLICKS and score.max() > MOVES:
@@ -90,7 +99,7 @@ def motion_clicks(frames: Sequence[Frame]) -> list[tuple[float, float]]:
 
 
 def grid_clicks(frames: Sequence[Frame]) -> list[tuple[float, float]]:
-    """Points of a grid where the picture changes within the segment, px."""
+    """Return the points of a grid at which the picture changes within the segment, px."""
     later = frames[len(frames) // 3]
     change = cv2.blur(cv2.absdiff(frames[0], later).max(2), (31, 31))
     height, width = change.shape
@@ -100,20 +109,20 @@ def grid_clicks(frames: Sequence[Frame]) -> list[tuple[float, float]]:
 
 
 def bounds(mask: Mask) -> Box:
-    """The tight box of a mask; empty (0, 0, 0, 0) if the mask is."""
+    """Return the tight box of a mask; (0, 0, 0, 0) if the mask is empty."""
     box = mask_box(mask)
     return Box(0.0, 0.0, 0.0, 0.0) if math.isnan(box[0]) else Box(*map(float, box))
 
 
 def _is_object(outline: Outline) -> bool:
-    """Is it sure, dense, and no ground or sky?"""
+    """Return whether the outline is certain and dense, and too small to be ground or sky."""
     area, box = int(outline.mask.sum()), bounds(outline.mask)
     is_dense = FILLS * box.width * box.height < area < MAX_OF_CLICK * outline.mask.size
     return outline.quality > SURE and is_dense
 
 
 def _is_target(box: Box, frame: Frame) -> bool:
-    """Has a size that can be followed and outlined, and touches one edge of the frame at most."""
+    """Return whether the box has a size that can be followed, and touches at most one edge of the frame."""
     height, width = frame.shape[:2]
     edges = (box.x <= 1) + (box.y <= 1) + (box.x1 >= width - 1) + (box.y1 >= height - 1)
     area = box.width * box.height

@@ -1,6 +1,6 @@
-"""Footage that must not be used, refused by its name.
+"""Refuses footage that must not be used, by its name.
 
-Trackers are compared on these data sets: what is trained or chosen on them can't be judged on them any more.
+Trackers are compared on these data sets. A tracker that was trained or tuned on one can't be judged by it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ RESERVED = {
     "PETS": r"pets-?(20)?09(-?s2)?(-?l1)?|vtest",
     "TownCentre": r"town-?cent(re|er)(x?vid)?",
 }
-"""Data sets, and their names in small letters with - for what is no letter or digit."""
+"""By reserved data set the pattern of its names, in lower case with "-" between words."""
 
 _PATTERNS = {
     name: re.compile(rf"(?:^|-)(?:{pattern})(?:-|$)", re.ASCII) for name, pattern in RESERVED.items()
@@ -47,8 +47,10 @@ _PATTERNS = {
 
 
 def reserved_name(texts: Iterable[str], but: Collection[str] = ()) -> str | None:
-    """The data set that one of the texts (repository, path, remark) names; None if none does. ``but``: data
-    sets that may be named."""
+    """Return the reserved data set that one of the texts (repository, path, remark) names; None if none does.
+
+    ``but``: data sets that may be named.
+    """
     for text in texts:
         plain = re.sub(r"[^a-z0-9]+", "-", text.lower())
         for name, pattern in _PATTERNS.items():
@@ -58,8 +60,10 @@ def reserved_name(texts: Iterable[str], but: Collection[str] = ()) -> str | None
 
 
 def refuse_reserved(texts: Iterable[str], where: str, but: Collection[str] = ()) -> None:
-    """Raise InputError when one of the texts names a reserved data set. ``where``: the row or file; ``but``:
-    data sets that may be named."""
+    """Raise InputError if one of the texts names a reserved data set.
+
+    ``where``: the row or file, for the message. ``but``: data sets that may be named.
+    """
     name = reserved_name(texts, but)
     if name is not None:
         raise InputError(f"{where} names {name}, which trackers are judged on; leave it out")

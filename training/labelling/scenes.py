@@ -1,4 +1,4 @@
-"""Frames of a video as labelling sees them, and the parts of it that are worth a look."""
+"""Reads a video's frames for labelling, and selects the segments in which objects move."""
 
 from __future__ import annotations
 
@@ -14,29 +14,30 @@ from numpy.typing import NDArray
 from efftam_ros.core.errors import InputError
 from training.labelling.segmenter import Frame
 
-FPS = 15  # about; of the frames that are followed
-SIDE = 800  # px, longest side of a frame: an encoded image has 1024
-SECONDS = 30  # of a video: more gives more of the same scene
-LENGTH = 48  # frames of a segment, 3 s: most trackers lose what lasts longer, and then all is lost
-MIN_LENGTH = 18  # frames, six labels at every third
-STAYS = 12  # frames for which what moves on must stay in the picture: other things leave it unlabelled
-PLACE = 480  # px, width at which motion is measured
-CUT = 12.0  # grey levels of mean change, and ...
-CUT_RATIO = 4.0  # ... times the change around, at which a cut begins a new scene
-STANDING = 0.03  # grey levels of mean change: below, nothing moves; cars seen from the air make 0.05
-MOVES = 4.0  # score of a place that moves on its own
+FPS = 15  # approximate number of frames per second that are followed
+SIDE = 800  # longest side of a frame, px; MobileSAM's input has 1024 px
+SECONDS = 30  # seconds that are read of a video: more would show the same scene again
+LENGTH = 48  # frames of a segment, 3 s: in longer segments most trackers lose the object
+MIN_LENGTH = 18  # smallest number of frames of a segment, for six labels at every third frame
+STAYS = 12  # a place is clicked at only if it stays in the picture for this many frames
+PLACE = 480  # px; frames are reduced to this width to measure motion
+CUT = 12.0  # smallest mean change of the picture at a cut between scenes, grey levels
+CUT_RATIO = 4.0  # smallest change at a cut, as a multiple of the change of the frames around it
+# A scene with a smaller mean change, grey levels, stands still. Cars seen from the air make 0.05.
+STANDING = 0.03
+MOVES = 4.0  # `motion` above this marks a place that moves on its own
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Part of a video: frames uint8 [H, W, 3] BGR, and their numbers in the file, from 0."""
+    """A part of a video: frames uint8 [H, W, 3] BGR, and their numbers in the file, from 0."""
 
     frames: list[Frame]
     numbers: list[int]
 
 
 def read_frames(path: Path) -> Segment:
-    """Frames of the first `SECONDS`, about `FPS` a second. Raises InputError when it has none."""
+    """Read about `FPS` frames per second of the first `SECONDS`. Raises InputError if there is no frame."""
     video = cv2.VideoCapture(str(path))
     step = max(1, round((video.get(cv2.CAP_PROP_FPS) or 25.0) / FPS))
     frames: list[Frame] = []
@@ -54,15 +55,20 @@ def read_frames(path: Path) -> Segment:
 
 
 def read_dense(path: Path, segment: Segment) -> Segment:
-    """Every frame of the file from a segment's first on, as many as it has at most. For what moves fast: at
-    `FPS` the trackers lose a car that comes along a motorway within eight frames."""
+    """Read every frame of the file from the segment's first frame on, at most as many as the segment has.
+
+    This is for fast objects: at `FPS` trackers lose a car on a motorway within eight frames. Raises
+    InputError.
+    """
     numbers = list(range(segment.numbers[0], segment.numbers[-1] + 1))[: len(segment.numbers)]
     return Segment(read_numbers(path, numbers), numbers)
 
 
 def read_numbers(path: Path, numbers: Sequence[int]) -> list[Frame]:
-    """Frames with these numbers (ascending), as `read_frames` gives them. Raises InputError when one is
-    missing."""
+    """Read the frames with these numbers, which must ascend, in the size of `read_frames`.
+
+    Raises InputError if a frame is missing.
+    """
     video = cv2.VideoCapture(str(path))
     frames: list[Frame] = []
     index = -1
@@ -79,14 +85,16 @@ def read_numbers(path: Path, numbers: Sequence[int]) -> list[Frame]:
 
 
 def shrunk(image: Frame) -> Frame:
-    """The image with a longest side of `SIDE` px, if it is larger."""
+    """Return the image, reduced to a longest side of `SIDE` px if it is larger."""
     scale = min(1.0, SIDE / max(image.shape[:2]))
     return np.asarray(cv2.resize(image, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA), np.uint8)
 
 
 def segments(frames: Sequence[Frame], most: int) -> Iterator[tuple[int, int]]:
-    """Ranges of frames (start, stop) of one scene each, those with most change first; each begins where most
-    moves. The n-th is the same whatever ``most`` is."""
+    """Yield segments (start, stop) of one scene each, those with most change first; ``most``: largest number.
+
+    Each segment begins where most pixels move. The n-th segment does not depend on ``most``.
+    """
     change = _change(frames)
     typical = np.array([np.median(change[max(0, i - 8) : i + 9]) for i in range(len(change))])
     cuts = np.flatnonzero((change > CUT) & (change > CUT_RATIO * typical))
@@ -104,7 +112,7 @@ def segments(frames: Sequence[Frame], most: int) -> Iterator[tuple[int, int]]:
 
 
 def _change(frames: Sequence[Frame]) -> NDArray[np.float64]:
-    """Mean grey levels by which each frame differs from the one before."""
+    """Return the mean difference of each frame from the previous one, grey levels."""
     small = [
         cv2.resize(cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY), (48, 27), interpolation=cv2.INTER_AREA)
         for frame in frames
@@ -113,13 +121,18 @@ def _change(frames: Sequence[Frame]) -> NDArray[np.float64]:
 
 
 def motion(first: Frame, second: Frame) -> tuple[NDArray[np.float32], float]:
-    """How much each place moves otherwise than the camera and has structure to click at, [h, w], 0 where it
-    will soon have left the picture; its scale to the frame's px. ``second``: two frames after the first."""
+    """Score each place by its own motion and its structure.
+
+    Returns the scores [h, w] and their scale to the frame's px. Own motion differs from the camera's.
+    Structure makes a place suitable for a click. The score is 0 where the place soon leaves the picture.
+    ``second``: two frames after ``first``.
+    """
     own, ego, grey, scale = own_motion(first, second)
     speed = np.linalg.norm(own, axis=2)
-    speed[speed < 0.8 + 0.15 * np.linalg.norm(ego, axis=2)] = 0  # px: parallax and the flow's errors
+    # Smaller differences (px) are parallax and errors of the optical flow.
+    speed[speed < 0.8 + 0.15 * np.linalg.norm(ego, axis=2)] = 0
     edges = np.hypot(cv2.Sobel(grey, cv2.CV_32F, 1, 0), cv2.Sobel(grey, cv2.CV_32F, 0, 1)) / 4
-    score = np.minimum(speed, 6) * np.minimum(edges, 30)  # nothing counts more for being still faster
+    score = np.minimum(speed, 6) * np.minimum(edges, 30)  # faster motion than 6 px counts as 6
     height, width = grey.shape
     x, y = (own + ego).transpose(2, 0, 1) * (STAYS / 2) + np.mgrid[:height, :width][::-1]
     score[(x < 0) | (y < 0) | (x > width) | (y > height)] = 0
@@ -129,8 +142,11 @@ def motion(first: Frame, second: Frame) -> tuple[NDArray[np.float32], float]:
 def own_motion(
     first: Frame, second: Frame
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.uint8], float]:
-    """Optical flow otherwise than the camera's and the camera's, px, [h, w, 2], the first frame in grey, and
-    their scale to the frame's px. The camera's motion is an affine fit to the flow."""
+    """Compute the optical flow between two frames, split into own motion and camera motion.
+
+    Returns the own motion and the camera's, px, [h, w, 2] each; the first frame in grey; and their scale to
+    the frame's px. The camera's motion is an affine fit to the flow.
+    """
     scale = min(1.0, PLACE / first.shape[1])
     a, b = (
         cv2.resize(

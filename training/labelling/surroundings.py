@@ -1,9 +1,9 @@
-"""Is a mask a thing of its own, or a piece of what is around it?
+"""Checks whether a mask is an object, or a piece of its surroundings.
 
-Of 104 tracks that motion proposed and that were looked at, 14 were no object: edges of shelves and doors,
-folds, gaps, most of them where a hand-held camera passes close things, whose parallax looks like motion. The
-tests take seven of these out, with 2 of 57 whole objects and 6 of 32 parts. Of 140 tracks that were made with
-them, 13 were no object, 28 parts, 4 groups, one double and 94 whole.
+Of 104 checked tracks that motion proposed, 14 were no object: edges of shelves and doors, folds, gaps. Most
+of them came from a hand-held camera that passed close things, because their parallax looks like motion. These
+tests reject seven of the 14, and with them 2 of 57 whole objects and 6 of 32 parts. Of 140 tracks that passed
+the tests, 94 were whole objects, 28 parts, 4 groups, one a double, and 13 no object.
 """
 
 from __future__ import annotations
@@ -17,19 +17,28 @@ from numpy.typing import NDArray
 from efftam_ros.core.geometry import Box
 from training.labelling.segmenter import Frame, Mask
 
-LONGEST = 4.0  # times as long as wide: edges and strips; objects had 3.3 at most
-LARGEST = 0.9  # share of the largest piece of a mask: what is seen in several pieces is behind something
-GAP, BAND, MIN_BAND = 4, 0.3, 4  # px from mask to ring; the ring's width in sizes, and px at least
-MIN_SPEED = 0.8  # px over two frames, own motion: what moves less is uncovered by what moves
-APART = 0.125  # share of the own motion by which that of the ring differs at least, if the ring goes along
-VIEW, VIEW_SIZES = 64, 2.2  # px and target sizes of the views that are compared
-VIEW_GAP, VIEW_BAND = 3, 11  # px from mask to ring in a view, and to the ring's end
-ALIKE, TEXTURE = 0.65, 12.0  # correlation of the rings of two views; grey levels below which it says nothing
-MIN_RING = 80  # px of a view
+# Masks with a larger ratio of length to width are edges or strips; objects had at most 3.3.
+LONGEST = 4.0
+# A mask with a smaller share of its area in its largest piece is partly hidden.
+LARGEST = 0.9
+# The ring around a mask: its distance from the mask, px; its width, mask sizes; its smallest width, px.
+GAP, BAND, MIN_BAND = 4, 0.3, 4
+# A mask with less own motion over two frames, px, is background that a moving object uncovers.
+MIN_SPEED = 0.8
+# The ring around a mask moves with the mask if their motions differ by a smaller share of the mask's motion.
+APART = 0.125
+# Side of the views that are compared, in px and in target sizes.
+VIEW, VIEW_SIZES = 64, 2.2
+# In a view, the ring around a mask begins and ends at these distances from the mask, px.
+VIEW_GAP, VIEW_BAND = 3, 11
+# The surroundings in two views are similar if their correlation is larger. With less contrast, grey levels,
+# they are not compared.
+ALIKE, TEXTURE = 0.65, 12.0
+MIN_RING = 80  # smallest area of a ring in a view, px
 
 
 def is_compact(mask: Mask) -> bool:
-    """Is it one piece, and no strip?"""
+    """Return whether the mask is nearly one piece and not a strip."""
     contours, _ = cv2.findContours(mask.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
     if not contours:
         return False
@@ -39,11 +48,12 @@ def is_compact(mask: Mask) -> bool:
 
 
 def apartness(own: NDArray[np.float32], mask: Mask) -> tuple[float, float]:
-    """How much the ring around a mask moves otherwise than the mask, as a share of the mask's motion; and the
-    mask's motion, px.
+    """Return how differently a mask and the ring around it move, and the mask's motion in px.
+
+    The difference of the motions is given as a share of the mask's motion.
 
     Args:
-        own: Motion otherwise than the camera's, px, [h, w, 2].
+        own: Motion without the camera's, px, [h, w, 2].
         mask: Of any size with the same aspect ratio.
     """
     height, width = own.shape[:2]
@@ -61,7 +71,7 @@ def apartness(own: NDArray[np.float32], mask: Mask) -> tuple[float, float]:
 
 
 def pace_of(flow: NDArray[np.float32], mask: Mask) -> float:
-    """The sizes of a mask that it moves from frame to frame. ``flow``: over two frames, px, [h, w, 2]."""
+    """Return the motion of a mask in its sizes per frame. ``flow``: motion over two frames, px, [h, w, 2]."""
     height, width = flow.shape[:2]
     small = cv2.resize(mask.astype(np.uint8), (width, height), interpolation=cv2.INTER_NEAREST)
     inside = flow[np.asarray(small) > 0]
@@ -71,9 +81,11 @@ def pace_of(flow: NDArray[np.float32], mask: Mask) -> float:
 
 
 def ring_likeness(frames: Sequence[Frame], masks: Sequence[Mask], boxes: Sequence[Box]) -> float:
-    """How like the surroundings at the start those of later frames are, when target lies on target: median
-    correlation, -1..1, over the half of the frames in which the target is farthest from its start; 0 where
-    the surroundings have no texture."""
+    """Return how similar the surroundings stay when the views are centred on the target: -1..1.
+
+    It is the median correlation between the surroundings in the first frame and in later ones, over the half
+    of the frames in which the target is farthest from its start. Surroundings without texture count as 0.
+    """
     first, size = boxes[0], float(np.sqrt(boxes[0].width * boxes[0].height))
     ways = [float(np.hypot(box.cx - first.cx, box.cy - first.cy)) / size for box in boxes]
     start = _view(frames[0], masks[0], boxes[0])
@@ -83,12 +95,12 @@ def ring_likeness(frames: Sequence[Frame], masks: Sequence[Mask], boxes: Sequenc
 
 
 def goes_along(apart: float, likeness: float) -> bool:
-    """Do the surroundings move as the mask does, and stay the same?"""
+    """Return whether the surroundings move with the mask and stay the same: then it is no separate object."""
     return apart < APART and likeness > ALIKE
 
 
 _View = tuple[NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_]]
-"""Pixels [VIEW, VIEW, 3], the target, and what lies in the image."""
+"""Pixels [VIEW, VIEW, 3], the target's mask, and which pixels lie inside the image."""
 
 
 def _view(frame: Frame, mask: Mask, box: Box) -> _View:

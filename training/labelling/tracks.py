@@ -1,10 +1,10 @@
-"""Follows proposed objects and keeps those that are followed safely.
+"""Follows proposed objects by two trackers and keeps the tracks on which both agree.
 
-Two trackers go forward together and, from where they last agreed, backward; where all four agree a mask is
-made of the mean box, and kept if it fits. No frame is marked as one without the target: nothing here is
-certain enough for that. What passes is easy (no occlusion, no jerk). From true boxes 0.9 % of the masks'
-boxes had an overlap below 0.5 with the truth (214 frames of 16 sequences); of what motion proposes one track
-in ten is no object (see surroundings.py).
+Both trackers follow an object forward and, from where they last agreed, backward. In frames where all four
+boxes agree, a mask is made from their mean, and kept if it fits. No frame is marked as one without the
+target, because nothing here is certain enough for that. Only easy tracks pass: no occlusion, no sudden
+motion. Started from true boxes, 0.9 % of the masks' boxes had an overlap below 0.5 with the truth (214 frames
+of 16 sequences). Of the tracks that motion proposes, one in ten is no object (see surroundings.py).
 """
 
 from __future__ import annotations
@@ -23,24 +23,36 @@ from training.labelling.proposals import SURE, Proposal, bounds
 from training.labelling.segmenter import Frame, Mask, Segmenter
 from training.labelling.surroundings import goes_along, ring_likeness
 
-EVERY, DENSE = 3, 2  # frames from one label to the next: five a second; more where a track is short
-AGREE = 0.5  # overlap of the trackers' boxes, and of the ways forward and back, frame by frame
-SCORE = 0.45  # of a tracker that knows how sure it is
-CYCLE = 0.6  # overlap with the start when back there, and median overlap of both ways
-SHORTER = 0.6  # of the way, tried when the whole is not followed back
-WAY = 0.3  # target sizes that the target moves at least, or the logarithm by which its size changes
-CLEARLY_LESS = 0.8  # of `WAY`, forward alone: such a target is not followed back
-FIT = 0.6  # overlap of a mask's box with the box that it was made of
-AREA = 2.0  # factor by which a mask's area differs at most from the running mean
-LIKE = 0.45  # likeness of colours to the start's, 0..1
-LABELS, KEPT = 6, 0.6  # least number of labels of a track; share of those tried that fit
-SAME = 0.5  # share of the smaller mask, in the median, at which two tracks are one
-TOGETHER = 0.8  # share of their frames that tracks of one clip have in common
+# Frames between two labels: five labels per second, or more in short tracks.
+EVERY, DENSE = 3, 2
+AGREE = 0.5  # smallest overlap of both trackers' boxes, and of forward and backward boxes
+SCORE = 0.45  # with a smaller score a tracker is in doubt
+# A target is followed forward and then back to the first frame. The last box must have this IoU with the
+# proposed box. In the median frame the boxes of both directions must have it, too.
+CYCLE = 0.6
+# If not all frames can be followed back, this share of them is tried.
+SHORTER = 0.6
+# A target must move by this multiple of its size, or the logarithm of its size must change by this.
+WAY = 0.3
+# A target that moves forward by a smaller share of `WAY` is not followed back.
+CLEARLY_LESS = 0.8
+FIT = 0.6  # smallest overlap of a mask's box with the box from which the mask was made
+AREA = 2.0  # largest factor between a mask's area and the running mean of the areas
+LIKE = 0.45  # smallest likeness of a mask's colours to those in the first frame, 0..1
+# A track needs this many labels, and this share of the tried labels must fit.
+LABELS, KEPT = 6, 0.6
+# Two tracks show one object if their masks share this much of the smaller mask, in the median frame.
+SAME = 0.5
+# Tracks are put into one clip if they have this share of their frames in common.
+TOGETHER = 0.8
 
 
 @dataclass(frozen=True)
 class Track:
-    """Masks of an object by frame of the segment, and how it was found and passed."""
+    """Masks of one object.
+
+    ``masks``: by index of the segment's frame. ``figures``: values of its proposal and of the checks.
+    """
 
     masks: dict[int, Mask]
     figures: dict[str, float | str]
@@ -48,7 +60,7 @@ class Track:
 
 @dataclass(frozen=True)
 class _Way:
-    """Where the trackers saw an object: frames of the segment, and the box in each of them."""
+    """Where both trackers agreed on an object: frames of the segment, and the mean box in each of them."""
 
     proposal: Proposal
     frames: list[int]
@@ -63,10 +75,13 @@ def find_tracks(
     proposals: Sequence[Proposal],
     fates: Counter[str],
 ) -> list[Track]:
-    """Tracks of a segment, no two of one object, the longest first. ``fates`` counts what became of the
-    proposals: kept, lost, still, unfit, along (with its surroundings) or double."""
+    """Return the tracks of a segment, the longest first, at most one per object.
+
+    ``fates`` counts the results of the proposals: kept, lost, still, unfit, along (moves with its
+    surroundings) or double.
+    """
     ways = [way for one in proposals if (way := _followed(followers, frames, one, fates)) is not None]
-    # All masks of a segment share the encoded images.
+    # One call for all masks of a segment, because several masks share one encoded image.
     items = [(frames[i], box) for way in ways for i, box in zip(way.frames[1:], way.boxes[1:], strict=True)]
     outlines = iter(segmenter.outline(items))
     found = []
@@ -99,7 +114,10 @@ def find_tracks(
 
 
 def clips_of(tracks: Sequence[Track]) -> Iterator[tuple[list[int], list[Track]]]:
-    """Tracks that share most of their frames, as one clip: the frames that all have, and the tracks."""
+    """Yield clips: the frames that a group of tracks has in common, and the tracks.
+
+    Tracks are grouped if they share most of their frames.
+    """
     left = list(tracks)
     while left:
         group, common = [left[0]], set(left[0].masks)
@@ -114,7 +132,10 @@ def clips_of(tracks: Sequence[Track]) -> Iterator[tuple[list[int], list[Track]]]
 
 
 def colours(frame: Frame, mask: Mask) -> NDArray[np.float64]:
-    """Square roots of the shares of the colours inside a mask; the product of two is their likeness, 0..1."""
+    """Return the square roots of the colours' shares inside a mask, [6, 8, 8].
+
+    The sum of the product of two such histograms is their likeness, 0..1.
+    """
     lab = cv2.cvtColor(frame, cv2.COLOR_BGR2LAB)
     counts = cv2.calcHist([lab], [0, 1, 2], mask.astype(np.uint8), [6, 8, 8], [0, 256] * 3)
     return np.asarray(np.sqrt(counts / max(float(counts.sum()), 1.0)), np.float64)
@@ -158,7 +179,11 @@ def _followed(
 def _forward(
     followers: tuple[Follower, Follower], frames: Sequence[Frame], box: Box
 ) -> list[tuple[Box, Box, bool]]:
-    """Both trackers' boxes and whether they are in doubt there, up to where they are so twice in a row."""
+    """Follow a box forward; return both trackers' boxes and whether they are in doubt, for each frame.
+
+    They are in doubt if their boxes differ or a score is low. Two such frames in a row end the list before
+    them.
+    """
     for follower in followers:
         follower.start(frames[0], box)
     found = [(box, box, False)]
@@ -172,7 +197,7 @@ def _forward(
 
 
 def _backward(followers: tuple[Follower, Follower], frames: Sequence[Frame], box: Box) -> list[Box]:
-    """The mean of both trackers' boxes, followed from the last frame back; in the order of the frames."""
+    """Follow a box from the last frame back; return the mean boxes of both trackers by frame."""
     for follower in followers:
         follower.start(frames[-1], box)
     found = [box]
@@ -188,7 +213,10 @@ def _mean(one: Box, other: Box) -> Box:
 
 
 def _way(boxes: Sequence[Box]) -> float:
-    """How far the target goes from its start, in its sizes, or the logarithm by which its size changes."""
+    """Return the largest distance of the target from its start, in its sizes.
+
+    A change of size counts too: the logarithm of its factor.
+    """
     first = boxes[0]
     size = float(np.sqrt(first.width * first.height))
     ways = [float(np.hypot(box.cx - first.cx, box.cy - first.cy)) / size for box in boxes]

@@ -1,1 +1,1 @@
-"""Evaluates reacquisition after a disappearance on real footage."""
+"""Evaluates on real footage whether a tracker finds a target again after it disappeared."""

@@ -1,8 +1,8 @@
-"""Disappearances simulated on real clips, with exact ground truth.
+"""Simulates disappearances on real clips, with exact ground truth.
 
-A virtual camera shows a part of each frame: it shakes, pans and zooms, and in the case ``turn`` turns away
-from the target and back. In ``occluder`` an image pasted on the ground, or passing over it, covers the
-target. In ``gap`` frames are missing, and the stamps show for how long.
+A virtual camera shows a part of each frame: it shakes, pans and zooms. In a case ``turn`` it turns away from
+the target and back. In ``occluder`` an image that lies on the ground, or passes over it, covers the target.
+In ``gap`` frames are missing; the stamps show for how long.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from training.reacquisition.ground import Matrix, ground_motion
 KINDS = ("turn", "occluder", "gap")
 NS = 1_000_000_000
 BEFORE_S, AFTER_S = 1.4, 1.4  # visible time before the disappearance and after the return
-HIDDEN_S = (0.5, 1.0, 2.0, 3.0)  # length of turn and occluder
+HIDDEN_S = (0.5, 1.0, 2.0, 3.0)  # possible times without the target, for turn and occluder
 GAPS_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 TURN_S = 0.4  # time in which the camera turns away or back
-TURN_SHARE, OTHER_SHARE = 0.5, 0.8  # width of the virtual camera, in frame widths
-MAX_SHARE = 0.45  # largest target to turn away from, in virtual camera heights
+TURN_SHARE, OTHER_SHARE = 0.5, 0.8  # width of the virtual camera in a turn and otherwise, in frame widths
+MAX_SHARE = 0.45  # largest target for a turn, as a share of the virtual camera's image
 CLIPS_PER_SCENE = 4
 MAX_PER_CLIP = 6
-LARGE_WIDTH = 1000  # clips from this width on give several cases
+LARGE_WIDTH = 1000  # px; clips of at least this width give several cases
 MIN_SHARE_VISIBLE = 0.1
 _TURNS = ("turn", "occluder", "turn", "gap")
 Picture = NDArray[np.uint8]
@@ -40,13 +40,14 @@ Picture = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Case:
-    """One disappearance: the frames shown and their times, the camera's motion, and the occluder.
+    """One disappearance: the frames that are shown, their times, and when the target is not visible.
 
     Attributes:
-        order: Frame of the clip for each image (short clips are played back and forth).
+        order: For each image the frame of the clip (short clips are played back and forth).
         stamps_ns: Stamps of the images.
-        first: First image in which the target should not be visible; for a gap, the first missing one.
-        last: Last such image.
+        first: First image in which the target should not be visible; for a gap, the first missing image.
+        last: Last image in which it should not be visible; for a gap, the last missing image.
+        hidden_s: Time without the target.
     """
 
     number: int
@@ -69,15 +70,15 @@ class Case:
 
     @property
     def index(self) -> int:
-        """Of this case among those of its clip."""
+        """Number of this case among the cases of its clip."""
         return int(self.name.rpartition(":")[2])
 
 
 def make_cases(clips: Sequence[Footage], repeats: int = 1) -> list[Case]:
-    """The cases of these clips, deterministic; numbered in each half from 0.
+    """Return the cases of these clips, the same in each run, numbered from 0 in each half of the footage.
 
-    ``repeats``: above 1, each case comes again so many times less one, with another camera path, start and
-    length, and with the same number.
+    ``repeats``: how often each case is used. Repetitions have the same number, but another camera path, start
+    and length.
     """
     first = _first_cases(clips)
     again = (
@@ -124,7 +125,7 @@ def _case(clip: Footage, kind: str, index: int, number: int) -> Case | None:
         start -= 1
     if kind == "gap":
         shown = [*range(before), *range(before + hidden, before + hidden + after)]
-        if room < 0:  # too short to skip frames: only the stamps show the gap
+        if room < 0:  # the clip is too short to skip frames: only the stamps show the gap
             shown = [
                 *range(before),
                 *range(max(before, len(clip) - after), max(before, len(clip) - after) + after),
@@ -162,11 +163,10 @@ class Occluder:
 
 
 class Film:
-    """A case with its images; iterate for (BGR image, stamp), in order."""
+    """The images of a case. Iterating yields (BGR image, stamp in ns) in order."""
 
     def __init__(self, case: Case, texture: Picture) -> None:
-        """``texture``: image for the occluder, from another clip, because the same clip would show the
-        target."""
+        """``texture``: image for the occluder, from another clip, because this clip shows the target."""
         self.case = case
         clip = case.footage
         self._frames = clip.pictures(case.order)
@@ -194,7 +194,7 @@ class Film:
             )
 
     def _camera_path(self) -> NDArray[np.float64]:
-        """Maps from frame px to image px, float64 [N, 2, 3]."""
+        """Return the maps from frame px to image px, float64 [N, 2, 3]."""
         count, rng, case = len(self), self._rng, self.case
         frame = np.array([case.footage.width, case.footage.height], float)
         size = np.array(self.size, float)
@@ -220,14 +220,17 @@ class Film:
         return cameras
 
     def _centres(self) -> NDArray[np.float64]:
-        """Centres of the target, float64 [N, 2]; the last known one where it is absent."""
+        """Return the target's centres, float64 [N, 2], px; where it is absent, its last known centre."""
         centres: list[tuple[float, float]] = []
         for box in self._boxes:
             centres.append((box.cx, box.cy) if box is not None else centres[-1])
         return np.array(centres)
 
     def _away(self, frame: NDArray[np.float64], size: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Position of a camera that does not see the target: the one that shows least of it."""
+        """Return a position of the camera, frame px, from which the target is not visible.
+
+        If there is none, it is the position farthest from the target.
+        """
         half = size / 0.92 / 2
         hidden = [box for box in self._boxes[self.case.first : self.case.last + 1] if box is not None]
         places = [
@@ -280,8 +283,10 @@ class Film:
         return Occluder(np.ascontiguousarray(texture[y : y + h // 2, x : x + w // 2]), corners)
 
     def _passing(self, motion: Sequence[Matrix], size: float) -> NDArray[np.float64]:
-        """Corners [N, 4, 2] px on the first frame's ground: enters from one side, stays over the target,
-        moves on."""
+        """Return the corners [N, 4, 2] of an occluder that passes, px on the ground of the first frame.
+
+        It enters from one side, stays over the target while the target is hidden, and leaves.
+        """
         case = self.case
         places, sizes = [], []
         for i, box in enumerate(self._boxes):
@@ -326,7 +331,11 @@ class Film:
         return Truth(shown, outline, share)
 
     def _uncovered(self, index: int, outline: Box, inside: Box) -> tuple[Box | None, float]:
-        """The part of the target's box that an occluder leaves visible, and its share of the area."""
+        """Return the box of the part of the target that an occluder leaves visible, and its share of the
+        area.
+
+        The box is None if nothing is visible.
+        """
         assert self._occluder is not None
         camera = np.vstack([self.cameras[index], [0, 0, 1]])
         corners = _mapped(camera, self._occluder.corners[index])
@@ -347,7 +356,7 @@ class Film:
 
     @property
     def disappearance(self) -> Disappearance | None:
-        """The disappearance; None if the target does not vanish completely or never returns."""
+        """The actual disappearance; None if the target does not vanish completely or never returns."""
         case, truth = self.case, self.truth
         if case.kind == "gap":
             last = case.first - 1 + round(case.hidden_s * case.footage.fps)

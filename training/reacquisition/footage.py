@@ -1,4 +1,4 @@
-"""Real clips with known boxes, and their assignment to the halves of the evaluation."""
+"""Real clips with known boxes, and their assignment to the two halves of the evaluation."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from efftam_ros.images.video import open_video
 from efftam_workshop.eval.sequences import read_own
 
 HALVES = ("choosing", "reporting")
-SLOWEST_FPS = 10.0  # slower clips are played at this rate; their targets then move faster than in reality
-THINNED_FPS = 20.0  # from this rate on, only every second frame is used
+SLOWEST_FPS = 10.0  # slower clips are played at this rate, so their targets are faster than in reality
+THINNED_FPS = 20.0  # of clips with at least this rate only every second frame is used
 MIN_FRAMES = 12
 
 
@@ -26,8 +26,8 @@ MIN_FRAMES = 12
 class Footage:
     """A clip of one target.
 
-    ``boxes``: float64 [N, 4] x, y, w, h in px, NaN where the target is absent; ``step``: one in this many
-    frames is used; ``fps``: at that step.
+    ``boxes``: float64 [N, 4] x, y, w, h in px, NaN where the target is absent. ``step``: every step-th frame
+    is used. ``fps``: rate of the used frames.
     """
 
     name: str
@@ -50,12 +50,12 @@ class Footage:
         return len(self.boxes)
 
     def box(self, index: int) -> Box | None:
-        """The target in frame ``index`` (of those used), None when it is absent."""
+        """Return the target's box in used frame ``index``; None if it is absent."""
         box = Box(*map(float, self.boxes[index]))
         return None if box.is_empty else box
 
     def pictures(self, indices: Iterable[int]) -> dict[int, NDArray[np.uint8]]:
-        """BGR images uint8 [H, W, 3] of the frames with these indices (of those used)."""
+        """Return the BGR images uint8 [H, W, 3] of the used frames with these indices, by index."""
         wanted = {index * self.step for index in indices}
         last = max(wanted)
         found: dict[int, NDArray[np.uint8]] = {}
@@ -68,19 +68,20 @@ class Footage:
 
 
 def scene_of(name: str) -> str:
-    """Scene of a clip: ``scene_2`` and ``scene_3`` show ``scene``, with the same camera and background."""
+    """Return the scene of a clip: ``scene_2`` and ``scene_3`` show ``scene``, with one background."""
     return re.sub(r"_\d+$", "", name)
 
 
 def half_of(scene: str) -> str:
-    """The half of a scene, determined by a hash of its name to avoid selection bias."""
+    """Return the half to which a scene belongs, by a hash of its name, so that the choice is not biased."""
     return HALVES[hashlib.sha256(scene.encode()).digest()[0] % 2]
 
 
 def find_footage(folders: Sequence[Path]) -> list[Footage]:
-    """Find every clip below these folders (``video.mp4`` with ``boxes.csv``), by name.
+    """Return every clip below these folders (``video.mp4`` with ``boxes.csv``), ordered by name.
 
-    Raises InputError when there is none, or when two have the same name.
+    Clips with fewer than `MIN_FRAMES` or without a first box are left out. Raises InputError if there is no
+    clip, or if two have the same name.
     """
     found: dict[str, Footage] = {}
     for folder in folders:

@@ -1,4 +1,4 @@
-"""Motion of the ground between the frames of a clip, computed offline; reference for pasted occluders."""
+"""Computes the motion of the ground between the frames of a clip, so that occluders can be fixed to it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Matrix = NDArray[np.float64]
 CORNERS, QUALITY, DISTANCE_PX = 600, 0.01, 6
 WINDOW_PX, LEVELS = 21, 4
 MIN_INLIERS = 12
-TARGET_MARGIN = 1.4  # factor on the target's box, which is excluded with this margin
+TARGET_MARGIN = 1.4  # the target's box, enlarged by this factor, does not count as ground
 
 
 def ground_motion(pictures: Sequence[NDArray[np.uint8]], boxes: Sequence[Box | None]) -> list[Matrix]:
-    """The 3x3 homography from the first image's pixels to those of each image.
+    """Return the 3x3 homographies from the first image's pixels to those of each image.
 
-    Where none is found, the ground is assumed not to move.
+    Where no motion can be computed between two images, the ground is assumed not to move.
     """
     motions = [np.eye(3)]
     previous = _grey(pictures[0])

@@ -1,7 +1,7 @@
-"""Evaluate reacquisition after disappearances that are simulated on real clips, and wrong claims.
+"""Evaluate returns after disappearances that are simulated on real clips, and wrong claims.
 
 The first box is jittered as in `efftam eval --repeats`. Rules of the tracker are tuned on one half of the
-footage and reported on the other; the half is determined by a hash of the scene's name.
+footage and reported on the other. A hash of the scene's name determines its half.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def run_case(follower: Follower, case: Case, texture: NDArray[np.uint8]) -> Resu
 
 
 def texture_for(case: Case, clips: Sequence[Footage]) -> NDArray[np.uint8]:
-    """An image of another scene of the same half."""
+    """Return an image of another scene of the same half. Raises InputError if there is none."""
     others = [clip for clip in clips if clip.half == case.half and clip.scene != case.footage.scene]
     if not others:
         raise InputError(f"no other scene than {case.footage.scene} in the half {case.half}; give more clips")
@@ -70,7 +70,7 @@ def texture_for(case: Case, clips: Sequence[Footage]) -> NDArray[np.uint8]:
 
 
 def chosen(cases: Sequence[Case], half: str, subset: int) -> list[Case]:
-    """The cases of a half, or about ``subset`` of them spread over the kinds; 0: all."""
+    """Return the cases of a half, or about ``subset`` of them spread over the kinds; 0: all."""
     of_half = [case for case in cases if half in ("both", case.half)]
     if not 0 < subset < len(of_half):
         return of_half
@@ -79,7 +79,7 @@ def chosen(cases: Sequence[Case], half: str, subset: int) -> list[Case]:
 
 
 def print_figures(results: Sequence[Result], title: str) -> None:
-    """Print one row per half and kind."""
+    """Print the table with one row per half and kind."""
     print_table(HEADERS, figure_rows(results), title=title)
 
 
@@ -105,7 +105,7 @@ def _cells(judged: Judgement) -> list[Cell]:
 
 
 def record(results: Sequence[Result]) -> dict[str, Any]:
-    """Record for a JSON file; unknown numbers are null."""
+    """Return the results as JSON values; unknown numbers are None."""
     halves = {}
     for half in HALVES:
         of = Judgement(tuple(r.verdict for r in results if r.half == half))
@@ -135,21 +135,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="folders of clips")
     parser.add_argument("--half", choices=(*HALVES, "both"), default="both", help="default %(default)s")
     parser.add_argument(
-        "--subset", type=int, default=0, metavar="N", help="about N cases of the half, 0: all"
+        "--subset", type=int, default=0, metavar="N", help="use about N cases of the half; 0: all"
     )
     parser.add_argument(
         "--repeats",
         type=int,
         default=1,
         metavar="N",
-        help="each case so many times, with another camera path, start and length; default %(default)s",
+        help="uses of each case, with another camera path, start and length; default %(default)s",
     )
-    parser.add_argument("--only", metavar="TEXT", help="cases with this in their name")
+    parser.add_argument("--only", metavar="TEXT", help="use cases with TEXT in their name")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes; default %(default)s")
-    parser.add_argument("--cases", action="store_true", help="a row for each case as well")
+    parser.add_argument("--cases", action="store_true", help="print a line for each case, too")
     add_network_arguments(parser)
     add_tracker_arguments(parser)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="all figures")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
 

@@ -1,1 +1,1 @@
-"""The client of the autopilot's gimbal manager."""
+"""The client of the autopilot's gimbal manager: control, rates, attitude and the stop sequence."""

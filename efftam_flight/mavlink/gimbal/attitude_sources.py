@@ -1,8 +1,8 @@
 """Chooses which of several streams of gimbal attitude is used.
 
-Behind an autopilot the gimbal's own attitude (message 285 of component 154 or 171 to 175) and the autopilot's
-copy of it may both arrive, each with its own clock; the copy goes on with the last attitude after the gimbal
-died. Where the gimbal itself sends, its stream alone is used.
+The attitude of a gimbal (message 285) may arrive twice: from the gimbal itself (component 154 or 171 to 175)
+and as a copy from the autopilot. The two have different clocks. If the gimbal fails, the autopilot continues
+to send copies of the last attitude. So if the gimbal itself has ever sent its attitude, copies are not used.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from efftam_flight.waits import GIMBAL_SILENT_S
 
 
 def mount_of(number: int) -> int:
-    """Return the mount, from 1, that a gimbal_device_id means: its own number, or its component's. 0:
-    none."""
+    """Return the number of the mount, from 1, that a gimbal_device_id names. The id is this number itself or
+    the gimbal's component id. 0 names no mount, and 0 is returned."""
     return GIMBAL_COMPONENTS.index(number) + 1 if number in GIMBAL_COMPONENTS else number
 
 
 class _AttitudeStream:
-    """One source's attitudes."""
+    """The stream of attitudes from one component."""
 
     def __init__(self) -> None:
         self.clock = ClockMap()
@@ -36,8 +36,8 @@ class _AttitudeStream:
         return self.time_boot_ms == 0
 
     def take(self, message: Message, now_s: float) -> bool:
-        """Record a message; False when its time has not advanced. One that is always 0 is no time: then each
-        arrival counts."""
+        """Record a message. Return False if its time is the last one's, so that it contains nothing new. A
+        time of 0 means that the gimbal sends no time; then each message is new."""
         if message.time_boot_ms == self.time_boot_ms and not self.is_timeless:
             return False
         self.time_boot_ms, self.advanced_s = message.time_boot_ms, now_s
@@ -45,23 +45,23 @@ class _AttitudeStream:
 
 
 class AttitudeSources:
-    """Chooses among the streams of one vehicle's gimbal."""
+    """Chooses among the streams of attitude of one vehicle's gimbal."""
 
     def __init__(self, manager_component: int, gimbal_device_id: int = 0) -> None:
         self._manager = manager_component
         mount = mount_of(gimbal_device_id)
         self._gimbals = GIMBAL_COMPONENTS[mount - 1 : mount] if mount else GIMBAL_COMPONENTS
         self._streams: dict[int, _AttitudeStream] = {}
-        self.yaw_frame: YawFrame | None = None  # of the last attitude that was used
+        self.yaw_frame: YawFrame | None = None  # yaw frame of the last attitude that was used
 
     @property
     def device(self) -> int | None:
-        """The component of a gimbal that sends its own attitude, None when none did."""
+        """The component id of the gimbal that has sent its own attitude; None if no gimbal has."""
         return next((component for component in self._gimbals if component in self._streams), None)
 
     @property
     def is_timeless(self) -> bool:
-        """Whether a gimbal's attitude carries no time."""
+        """Whether a source sends its attitude without a time."""
         return any(stream.is_timeless for stream in self._streams.values())
 
     def device_sends(self, now: Instant) -> bool:
@@ -69,12 +69,13 @@ class AttitudeSources:
         return device is not None and now.steady_s - self._streams[device].advanced_s <= GIMBAL_SILENT_S
 
     def is_dead(self, now: Instant) -> bool:
-        """Return True when a gimbal that sent its own attitude does so no more; the autopilot's copy is no
-        sign of life."""
+        """Return whether a gimbal has stopped sending its own attitude. The autopilot's copies do not count,
+        because they continue when the gimbal has failed."""
         return self.device is not None and not self.device_sends(now)
 
     def take(self, message: Message, now: Instant) -> AttitudeSample | None:
-        """Return the attitude in a message 285 on the images' clock; None when it is not to be used."""
+        """Return the attitude in a message 285, with its stamp on the images' clock. Return None if another
+        source is used, or if the message contains nothing new."""
         component = message.get_srcComponent()
         if component != self._manager and component not in self._gimbals:
             return None

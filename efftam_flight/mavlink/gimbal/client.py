@@ -1,7 +1,8 @@
-"""The client of the autopilot's gimbal manager: takes control, sends rates, reads the gimbal's attitude.
+"""The client of the autopilot's gimbal manager: requests control, sends rates, reads the gimbal's attitude.
 
-What is sent is what both ArduPilot and PX4 obey: message 282 with no quaternion and all rates finite, control
-taken with explicit ids, no NaN in any command, rates repeated while they hold and zeros at the end.
+It sends only what both ArduPilot and PX4 obey. Rates are sent as message 282 with no quaternion and with
+finite rates. They are repeated while they hold, and zero rates follow at the end. Control is requested with
+explicit ids. No command contains NaN.
 """
 
 from __future__ import annotations
@@ -50,17 +51,18 @@ NO_ATTITUDE = (math.nan,) * 4
 STATUS_KIND, ATTITUDE_KIND = "GIMBAL_MANAGER_STATUS", "GIMBAL_DEVICE_ATTITUDE_STATUS"
 
 STATUS_HZ = 5.0
-# The pilot's stick is overridden by our rates until it is noticed.
+# Our rates override the pilot's stick until its motion is detected. So the RC channels are requested often.
 RC_HZ = 25.0
-# Of the vehicle's attitude where the gimbal's yaw counts from north: only the mount's stops need it then.
+# Rate of the vehicle's attitude if the gimbal's yaw counts from north: only the check of the mount's stops
+# needs the vehicle's attitude then.
 SLOW_VEHICLE_HZ = 20.0
 INFORMATION_S, MAX_INFORMATION_TRIES = 1.0, 5
-# A gimbal manager that counts in degrees gives limits beyond a full turn.
+# Limits beyond a full turn, rad, are ignored: such a gimbal manager sends them in degrees.
 FULL_TURN = 2 * math.pi + 0.01
 
 
 class GimbalPort(Protocol):
-    """The receiver of the gimbal's data. Calls must not block."""
+    """Interface of the receiver of the gimbal's data. Its methods must not block."""
 
     def attitude(self, sample: AttitudeSample) -> None: ...
     def vehicle(self, sample: VehicleSample) -> None: ...
@@ -70,10 +72,10 @@ class GimbalPort(Protocol):
 
 
 class GimbalClient:
-    """One vehicle's gimbal. One thread at a time.
+    """Moves the gimbal of one vehicle. Not thread-safe: only one thread may call it at a time.
 
-    When steering stops, when control is lost, and when the manager reports us in control although nobody here
-    wants it, zero rates are sent as `StopSequence` decides, and control is released.
+    Zero rates are sent, as `StopSequence` decides, and control is released in three cases: steering stops,
+    control is lost, or the manager reports us in control although steering is not enabled.
     """
 
     def __init__(
@@ -92,13 +94,14 @@ class GimbalClient:
         )
         self._rates = GimbalRates(self._send)
         self._settings = MountSettings(self._ask_parameter)
-        self._mount = mount_of(config.gimbal_device_id)  # 0: none is chosen
+        self._mount = mount_of(config.gimbal_device_id)  # number of the chosen mount; 0: none is chosen
         self._sources = AttitudeSources(config.manager_component, config.gimbal_device_id)
-        # The manager's, by their numbers in each kind of message: those need not agree.
+        # The gimbal_device_ids that the manager has sent, for each kind of message. A gimbal may have another
+        # id in each kind.
         self._gimbals: dict[str, set[int]] = {}
         self._alive = True
         self._report_silence_s = -math.inf
-        self._timeless = False  # a gimbal without a clock was reported
+        self._timeless = False  # whether it was logged that the gimbal sends no time
         self._information_tries = 0
         self._next_information_s = -math.inf
 
@@ -108,20 +111,21 @@ class GimbalClient:
 
     @property
     def at_rest(self) -> bool:
-        """Whether nothing is left to do: the gimbal stands and is given back, or there is no autopilot to
-        send to."""
+        """Whether the stop is finished: the gimbal stands and control is released, or there is no autopilot
+        that could obey."""
         ours = self._holder.control is Control.HELD and not self._holder.wanted
         return self._autopilot.link is None or not (
             self._rates.step in (StopStep.ZERO, StopStep.WATCH) or ours
         )
 
-    # The controller's side
+    # Calls of the controller
 
     def take_control(self, wanted: bool, now: Instant, fresh: bool = True) -> None:
-        """Take the gimbal, or stop it and give it back.
+        """Request control of the gimbal, or stop the gimbal and release control.
 
-        A wish that is not ``fresh`` is older than this client: another component may have taken the gimbal
-        since. It waits for the manager's report, and takes the gimbal from nobody.
+        ``fresh``: whether steering was enabled just now. False: it was enabled before this client started,
+        and another component may have taken control since. Then the client waits for the manager's report,
+        and does not take control from another component.
         """
         if wanted == self._holder.wanted:
             return
@@ -141,16 +145,19 @@ class GimbalClient:
     def set_rates(self, rates: Rates, now: Instant) -> None:
         """Set the rates from now on. Rates that are not finite stop the gimbal."""
         if not rates.is_finite:
-            self._report(Severity.ERROR, f"rates {rates.pitch}, {rates.yaw} rad/s are not finite: stopped")
+            self._report(
+                Severity.ERROR,
+                f"rates {rates.pitch}, {rates.yaw} rad/s are not finite: the gimbal is stopped",
+            )
             rates = STOPPED
         self._rates.wish(rates, now.steady_s)
         self._update_rates(now)
 
-    # Time
+    # Periodic work
 
     def tick(self, now: Instant) -> None:
-        """Request what is missing, repeat rates that hold, stop a gimbal that nobody steers any more; call at
-        50 Hz."""
+        """Request messages that are missing, repeat the present rates, and stop a gimbal that is not steered
+        any more. Must be called at 50 Hz."""
         if self._autopilot.falls_silent(now.steady_s):
             self._holder.silent()
             self._report(Severity.ERROR, f"the autopilot is silent for {AUTOPILOT_SILENT_S:g} s")
@@ -162,11 +169,13 @@ class GimbalClient:
         self._holder.tick(self._autopilot.kind.gates, now.steady_s)
         starved = self._rates.starved(now.steady_s)
         self._update_rates(now)
-        if starved:  # reported afterwards, as a log line may delay this process
+        if starved:  # logged after the rates were sent, because logging may block
             self._report(
-                Severity.WARNING, f"no rates from the controller for {CONTROLLER_SILENT_S:g} s: stopped"
+                Severity.WARNING,
+                f"no rates from the controller for {CONTROLLER_SILENT_S:g} s: the gimbal is stopped",
             )
-        # Where the manager gates, zeros count before the release alone.
+        # A manager that gates obeys zero rates only before control is released. So the release waits until
+        # the gimbal stands.
         step = self._rates.step
         if step is not StopStep.DONE and self._autopilot.kind.gates:
             self._holder.take_to_stop(now.steady_s)
@@ -175,7 +184,8 @@ class GimbalClient:
         if self._rates.unseen(now.steady_s):
             self._report(
                 Severity.WARNING,
-                "zero rates go on: no attitude arrives that shows that the gimbal stands; check its link",
+                "zero rates are still sent: no attitude shows that the gimbal stands; check the"
+                " gimbal's link",
             )
 
     def _subscribe(self, now: Instant) -> None:
@@ -191,7 +201,8 @@ class GimbalClient:
         if self.config.rc_channels:
             wanted.want(manager, mav.MAVLINK_MSG_ID_RC_CHANNELS, RC_HZ)
         if self.config.attitude_rate > 0:
-            # A gimbal that sends its own attitude is the better source, and two streams fill a slow link.
+            # Only one stream of attitudes is requested, because two fill a slow link. The gimbal's own
+            # attitude is better than the autopilot's copy.
             device = self._sources.device if self._sources.device_sends(now) else None
             if device is not None:
                 wanted.drop(manager, ATTITUDE)
@@ -222,7 +233,7 @@ class GimbalClient:
                 self._report(Severity.ERROR, "the gimbal is silent: rates are zero; check its power and link")
 
     def _report_silence(self, now_s: float) -> None:
-        """Report at once that the autopilot is silent, and then each second for how long."""
+        """Report to the controller at once that the autopilot is silent, then once a second for how long."""
         silent_s, was_reported = self._autopilot.silent_s(now_s), self._report_silence_s > -math.inf
         if silent_s and now_s >= self._report_silence_s:
             self._report_silence_s = now_s + 1.0
@@ -260,10 +271,11 @@ class GimbalClient:
             )
         )
 
-    # The autopilot's side
+    # Messages of the autopilot
 
     def handle(self, message: Message, link: str, now: Instant) -> None:
-        """Take a message of our vehicle, or of another component that moves its gimbal."""
+        """Handle a message of our vehicle, or of another component that commands its gimbal. Others are
+        ignored."""
         if self._holder.wanted or self._rates.step is not StopStep.DONE:
             kind = self._autopilot.kind
             rival = self._rivals.find(message, kind)
@@ -288,8 +300,8 @@ class GimbalClient:
                 self._timeless = True
                 self._report(
                     Severity.WARNING,
-                    "the gimbal's attitude carries no time (time_boot_ms 0): that of its arrival counts; set"
-                    " attitude_offset by measurement",
+                    "the gimbal's attitude carries no time (time_boot_ms 0): the time of its arrival is used;"
+                    " measure and set attitude_offset",
                 )
             if sample is not None:
                 self._rates.standstill.take(sample, now.steady_s)
@@ -313,7 +325,8 @@ class GimbalClient:
                 self._report_settings()
 
     def _begin_anew(self, now: Instant) -> None:
-        """Request everything again: a restarted autopilot has forgotten it, and may have other parameters."""
+        """Request all messages and parameters again. A restarted autopilot has forgotten the requests, and
+        may have other parameters."""
         self._information_tries, self._next_information_s = 0, -math.inf
         self._settings.restart()
         self._holder.ask(now.steady_s)
@@ -322,11 +335,12 @@ class GimbalClient:
                 self._autopilot.command(mav.MAV_CMD_SET_MESSAGE_INTERVAL, message_id, 1e6 / ONCE_HZ)
 
     def _time(self, message: Message, now: Instant) -> float:
-        """Return when the autopilot made a message, on our steady clock, s. Any message with its time since
-        boot may show a restart, except an attitude, whose time may be the gimbal's."""
+        """Return when the autopilot made a message, on our steady clock, s; the present time if the message
+        carries no time. The time since boot of any message may show a restart. An attitude (message 285) is
+        not used, because its time may be the gimbal's."""
         kind = message.get_type()
         boot_s = 0.0 if kind == ATTITUDE_KIND else getattr(message, "time_boot_ms", 0) / 1e3
-        if kind == "TIMESYNC" and message.tc1 == 0:  # its question names its own time
+        if kind == "TIMESYNC" and message.tc1 == 0:  # a request, in which ts1 is the autopilot's own time
             boot_s = message.ts1 / NS
         if not boot_s:
             return now.steady_s
@@ -350,35 +364,42 @@ class GimbalClient:
         fault = self._settings.fault(self._autopilot.autopilot)
         if fault:
             self._report(Severity.WARNING, fault)
+        is_ardupilot = self._autopilot.autopilot == mav.MAV_AUTOPILOT_ARDUPILOTMEGA
+        if is_ardupilot and not self.config.rc_channels:
+            self._report(
+                Severity.WARNING,
+                "rc_channels is empty: the rates override the pilot's stick; set it to the channels that move"
+                " the mount",
+            )
 
     def _on_control(self, control: Control, reason: Reason) -> None:
         if control is Control.HELD and not self._holder.wanted:
-            self._rates.stop_unknown()  # moved by us, before this process started
+            self._rates.stop_unknown()  # the gimbal may turn by a rate that an earlier process of ours sent
         self._port.control(control, reason)
 
     @property
     def _gimbal(self) -> int:
-        """Whom commands name. Where none is chosen: 0, all, which every manager with one gimbal obeys, and of
-        several the first."""
+        """The gimbal_device_id for commands. If no gimbal is chosen, it is 0 (all gimbals), which each
+        manager with one gimbal obeys, or the smallest id if there are several gimbals."""
         numbers = self._gimbals.get(STATUS_KIND, set())
         if not self._mount:
             return min(numbers) if len(numbers) > 1 else 0
         return self._chosen(numbers) or self._mount
 
     def _is_ours(self, number: int) -> bool:
-        """Return whether a gimbal_device_id means the gimbal that we steer. 0 means every gimbal."""
+        """Return whether a gimbal_device_id names the gimbal that we steer. 0 names all gimbals."""
         return number == 0 or mount_of(number) == (mount_of(self._gimbal) or 1)
 
     def _chosen(self, numbers: set[int]) -> int | None:
         return min((number for number in numbers if mount_of(number) == self._mount), default=None)
 
     def _is_of_another_gimbal(self, message: Message) -> bool:
-        """Return whether a message of the manager is about a gimbal that is not steered: ArduPilot sends
-        status, limits and copy of the attitude for each of its mounts."""
+        """Return whether a message of the manager is about a gimbal that we do not steer. ArduPilot sends
+        status, limits and a copy of the attitude for each of its mounts."""
         number, kind = getattr(message, "gimbal_device_id", None), message.get_type()
         if number is None:
             return False
-        if not number and kind != ATTITUDE_KIND:  # as PX4 sends it twice after its boot
+        if not number and kind != ATTITUDE_KIND:  # PX4 sends 0 after its boot, before it has found a gimbal
             if kind == STATUS_KIND and kind not in self._gimbals:
                 self._holder.none_yet()
             return True
@@ -390,9 +411,10 @@ class GimbalClient:
         if is_one_more and kind == STATUS_KIND and not self._mount:
             self._report(
                 Severity.WARNING,
-                f"several gimbals are managed: number {min(numbers)} is steered; gimbal_device_id chooses",
+                f"the autopilot has several gimbals: number {min(numbers)} is steered; set"
+                " gimbal_device_id to choose another one",
             )
-        # Until the chosen gimbal sends, the first one's control counts: better than none.
+        # Until a message of the chosen gimbal has arrived, the messages of the first gimbal are used.
         return bool(number != (self._chosen(numbers) or min(numbers)))
 
     def _read_limits(self, message: Message) -> None:
@@ -402,7 +424,7 @@ class GimbalClient:
 
         pitch, yaw = pair(message.pitch_min, message.pitch_max), pair(message.yaw_min, message.yaw_max)
         none = (-math.inf, math.inf)
-        # A yaw that goes all the way round has no stop.
+        # A yaw range of a full turn means that there is no stop.
         if yaw is not None and yaw[1] - yaw[0] >= 2 * math.pi - 0.01:
             yaw = None
         self._next_information_s = math.inf
@@ -411,6 +433,6 @@ class GimbalClient:
     def _read_ack(self, message: Message) -> None:
         addressed = (message.target_system, message.target_component)
         ours = message.command == CONFIGURE and addressed in (self._ids, (0, 0))
-        # ACCEPTED does not grant control: message 281 reports who is in control.
+        # The result ACCEPTED does not mean that control is granted. Message 281 reports who is in control.
         if ours and message.result not in (mav.MAV_RESULT_ACCEPTED, mav.MAV_RESULT_IN_PROGRESS):
-            self._report(Severity.ERROR, f"the gimbal's manager refuses control, result {message.result}")
+            self._report(Severity.ERROR, f"the gimbal's manager refuses control: MAV_RESULT {message.result}")

@@ -1,4 +1,4 @@
-"""Takes and releases control of the gimbal (command 1001), and follows who is in control (message 281)."""
+"""Requests and releases control of the gimbal (command 1001), and reads who is in control (message 281)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ Ids = tuple[int, int]
 
 
 class GimbalHolder:
-    """Whether the gimbal is ours. ``configure`` sends command 1001 with a primary controller's ids;
-    ``on_control_changed`` is called at every change of control, with the reason."""
+    """Requests, keeps and releases control of the gimbal.
+
+    ``configure``: sends command 1001 with the ids of the component that shall be in control.
+    ``on_control_changed``: called at each change of control, with the reason.
+    """
 
     def __init__(
         self,
@@ -31,63 +34,69 @@ class GimbalHolder:
         self._on_control_changed = on_control_changed
         self.control, self.reason = Control.SILENT, NO_REASON
         self.wanted = False
-        self._ended = ""  # why steering ended, since it was wanted
-        self._by: Ids = (0, 0)
-        self._held = False  # since it was wanted
-        self._fresh = True  # wanted just now, see `want`
-        self._asked_s = -math.inf  # when the manager was asked who is in control
-        self._answered_s = -math.inf  # when it answered that last
+        self._ended = ""  # text for the log: why steering ended after the last `want`
+        self._by: Ids = (0, 0)  # ids of the component in control, as the manager reports; (0, 0): nobody
+        self._held = False  # whether control was held since the last `want`
+        self._fresh = True  # whether steering was enabled just now; see `want`
+        self._asked_s = -math.inf  # when the manager was asked who is in control, s
+        self._answered_s = -math.inf  # when the manager last reported who is in control, s
         self._tries = 0
         self._next_try_s = -math.inf
-        self._taken = False  # asked for, and not given back since
-        self._yielded = False  # another moves it, whatever the manager reports
-        self._is_restarted = False  # the autopilot restarted and has named nobody since
+        self._taken = False  # whether control was requested and not released since
+        self._yielded = False  # whether another component moves the gimbal, whatever the manager reports
+        self._is_restarted = False  # whether the autopilot restarted and has named nobody in control since
         self._stop_tries = 0
 
     def want(self, wanted: bool, fresh: bool, now_s: float) -> None:
-        """Take the gimbal from now on, or give it back when `give_back` is called."""
+        """Set whether control of the gimbal is wanted. `tick` then requests control, and `give_back` releases
+        it. ``fresh``: whether steering was enabled just now. False: steering was enabled before this process
+        started, so control is not taken from another component."""
         self.wanted, self._held, self._fresh = wanted, wanted and self.control is Control.HELD, fresh
         self._tries, self._next_try_s, self._ended = 0, now_s, ""
         self._yielded = self._yielded and not wanted
         self._stop_tries = 0
 
     def may_steer(self, gates: bool, now_s: float) -> bool:
-        """Return whether rates of the controller may be sent. The manager must have reported us in control
-        after the last request, as it may have been restarted; one that does not gate rates may never report
-        it."""
+        """Return whether rates of the controller may be sent.
+
+        The manager must have reported us in control since it was last asked, because the autopilot may have
+        been restarted before. A manager that obeys rates of any component (not ``gates``) may never report
+        anything. To such a manager rates are sent after `MANAGER_S`.
+        """
         if self.control is Control.UNKNOWN:
             return self.wanted and not gates and now_s - self._asked_s >= MANAGER_S
         return self.wanted and self.control is Control.HELD and self._answered_s >= self._asked_s
 
     @property
     def in_control(self) -> bool:
-        """Whether the manager names us, or has named nobody yet, or was restarted and asked for control to
-        stop the gimbal; whatever others command."""
+        """Whether the autopilot is expected to obey our zero rates: the manager names us, or has reported
+        nothing yet, or was restarted and then asked for control to stop the gimbal."""
         is_asked = self._is_restarted and self._stop_tries > 0
         return self._by == self._ids or self.control is Control.UNKNOWN or is_asked
 
     @property
     def another(self) -> bool:
-        """Whether the manager names another component."""
+        """Whether the manager reports another component in control."""
         return self._by not in ((0, 0), self._ids)
 
     def ask(self, now_s: float) -> None:
-        """Note that the autopilot sends again after a pause, and was asked who controls the gimbal."""
-        if self._answered_s >= self._asked_s:  # else it was asked before, and has not answered
+        """Record that the autopilot sends again after a pause, and was asked who controls the gimbal."""
+        if self._answered_s >= self._asked_s:  # otherwise an earlier question is still unanswered
             self._asked_s = now_s
-        # Where we were in control, nothing moves until the manager has reported who is in control now.
+        # If we were in control before the pause, control stays SILENT, and so no rate is sent, until the
+        # manager has reported who is in control now.
         if self.control is Control.SILENT and not self._held:
             self._set(Control.UNKNOWN, NO_REASON)
 
     def on_restart(self) -> None:
-        """Note that the autopilot was restarted: nobody is in control any more."""
+        """Record that the autopilot was restarted, so that nobody is in control any more."""
         self._by = (0, 0)
         self._is_restarted, self._stop_tries = True, 0
         if self.control is not Control.UNKNOWN or self.wanted:
             self._set(Control.NOBODY, ReasonCode.AUTOPILOT_RESTARTED.reason())
 
     def none_yet(self) -> None:
-        """Note that the manager has found no gimbal yet."""
+        """Record that the manager has found no gimbal yet."""
         if not self._held:
             self._set(Control.NOBODY, ReasonCode.NO_GIMBAL.reason())
 
@@ -95,7 +104,7 @@ class GimbalHolder:
         self._set(Control.SILENT, ReasonCode.AUTOPILOT_SILENT.reason(duration=""))
 
     def read(self, message: Message, now_s: float) -> None:
-        """Read message 281."""
+        """Read who is in control from message 281, GIMBAL_MANAGER_STATUS."""
         self._answered_s = now_s
         self._by = (message.primary_control_sysid, message.primary_control_compid)
         if self._by == self._ids and self._yielded:
@@ -105,13 +114,14 @@ class GimbalHolder:
         if self._by == self._ids:
             self._set(Control.HELD, NO_REASON)
         elif self._by == (0, 0):
-            # A reader of this last status alone has to learn why steering ended.
+            # A user may read only this last status, so its reason repeats why steering ended.
             self._set(Control.NOBODY, ReasonCode.NOBODY_IN_CONTROL.reason(ended=self._ended))
         else:
             self._set(Control.OTHER, ReasonCode.OTHER_IN_CONTROL.reason(name=self._name))
 
     def yield_to(self, name: str, now_s: float) -> None:
-        """Another component commands the gimbal: it is theirs, and given back at once."""
+        """End steering because another component, ``name``, commands the gimbal. Control is released without
+        delay."""
         if not self._yielded:
             self._yielded, self._next_try_s = True, now_s
         taken = ReasonCode.TAKEN_BY_OTHER.reason(name=name)
@@ -119,7 +129,7 @@ class GimbalHolder:
         self.lose(taken)
 
     def lose(self, reason: Reason) -> None:
-        """End steering; the controller decides whether to take the gimbal back."""
+        """End steering for this reason. Control is not requested again before the next `want`."""
         if self.wanted:
             self._held = self.wanted = False
             is_released = reason.code is ReasonCode.NOBODY_IN_CONTROL
@@ -127,10 +137,10 @@ class GimbalHolder:
             self._report(Severity.WARNING, f"steering ends: {reason}")
 
     def tick(self, gates: bool, now_s: float) -> None:
-        """Ask for control where it is wanted. Do not re-take lost control: another component may have it.
-        ``gates``: see `AutopilotKind`."""
+        """Request control if it is wanted and was not held since. Lost control is not requested again,
+        because another component may need it. ``gates``: see `AutopilotKind`."""
         is_unanswered = self.control is Control.UNKNOWN and now_s - self._asked_s >= MANAGER_S
-        if self.wanted and gates and is_unanswered:  # no rate is sent: the controller has to know
+        if self.wanted and gates and is_unanswered:  # reported to the controller, as no rate can be sent
             self._set(Control.NOBODY, ReasonCode.MANAGER_SILENT.reason(limit_s=MANAGER_S))
         if not self.wanted or self._held or self.control is Control.HELD or now_s < self._next_try_s:
             return
@@ -149,7 +159,7 @@ class GimbalHolder:
         if self._tries == MAX_REQUESTS and self.control is not Control.UNKNOWN:
             self._report(
                 Severity.ERROR,
-                f"the gimbal's manager leaves control with {self._name}, asked {MAX_REQUESTS} times",
+                f"the gimbal's manager leaves control with {self._name} after {MAX_REQUESTS} requests",
             )
         if self._tries < MAX_REQUESTS:
             self._configure(self._ids)
@@ -157,8 +167,9 @@ class GimbalHolder:
         self._tries += 1
 
     def take_to_stop(self, now_s: float) -> None:
-        """Ask a restarted autopilot for control. Before it has granted it, it obeys no zero, and the gimbal
-        keeps turning by a rate of ours. It may not be ready yet, so it is asked again."""
+        """Request control from a restarted autopilot, to stop the gimbal. The gimbal may still turn by our
+        last rate, and the autopilot obeys no zero rate before it has granted control. The request is
+        repeated, because the autopilot may not be ready yet."""
         if self.wanted or not self._is_restarted or now_s < self._next_try_s:
             return
         if self._stop_tries < MAX_REQUESTS:
@@ -167,8 +178,9 @@ class GimbalHolder:
             self._configure(self._ids)
 
     def give_back(self, now_s: float) -> None:
-        """Release a gimbal that stands and is not wanted, again until the manager confirms it. A bridge that
-        has just started waits: `steering_enabled` may still arrive."""
+        """Release control that is not wanted, and repeat this until the manager confirms it. Must be called
+        only when the gimbal stands. Control that an earlier process has left is released after `MANAGER_S`,
+        since the message `steering_enabled` may still arrive."""
         ours = self._by == self._ids or (self._taken and self.control is Control.UNKNOWN)
         if self.wanted or not ours or now_s < self._next_try_s:
             return

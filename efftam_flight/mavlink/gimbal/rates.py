@@ -1,4 +1,4 @@
-"""The rates on the wire: what is sent when, and the stop sequence at the end."""
+"""Decides which rates are sent to the gimbal and when, and runs the stop sequence at the end."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from efftam_flight.waits import (
     ZERO_S,
 )
 
-# A rate that differs by less is not sent at once, rad/s.
+# A rate that differs from the last one by less than this is not sent before the next repetition, rad/s.
 DEAD_BAND = math.radians(0.05)
 
 
 class GimbalRates:
-    """One gimbal's rates. ``send`` puts one on the wire. See `StopSequence` for how they end."""
+    """Sends the rates of one gimbal through ``send``. `StopSequence` describes how a motion is ended."""
 
     def __init__(self, send: Callable[[Rates], None]) -> None:
         self.standstill = GimbalMotion()
@@ -32,18 +32,19 @@ class GimbalRates:
         self._wished_s = -math.inf
         self._sent = STOPPED
         self._sent_s = -math.inf
-        self._turning: deque[tuple[float, Rates]] = deque()  # when, what moved it: of the last second
+        self._turning: deque[tuple[float, Rates]] = deque()  # non-zero rates of the last second, with times
         self._stop: StopSequence | None = None
         self._step = StopStep.DONE
-        self._is_taken = False  # another moves the gimbal: nothing is sent until `begin`
+        self._is_taken = False  # another component moves the gimbal: nothing is sent until `begin`
 
     @property
     def step(self) -> StopStep:
-        """What the stop sequence asks for at present; `StopStep.DONE` where there is none."""
+        """The present step of the stop sequence; `StopStep.DONE` if no sequence runs."""
         return StopStep.DONE if self._stop is None else self._step
 
     def begin(self) -> None:
-        """Allow rates again when steering is enabled, whichever component commanded the gimbal before."""
+        """Allow rates again because steering was enabled, even if another component moved the gimbal
+        before."""
         self._is_taken = False
 
     def wish(self, rates: Rates, now_s: float) -> None:
@@ -55,13 +56,14 @@ class GimbalRates:
             self._stop = self._stop or StopSequence(STOPPED)
 
     def on_restart(self) -> None:
-        """Note that the autopilot was restarted, and has forgotten what another component commanded."""
+        """Record that the autopilot was restarted, so that it has forgotten another component's command."""
         if self._stop is not None:
             self._stop = replace(self._stop, contested_s=math.inf)
 
     def on_rival(self, counts: bool, gates: bool, now_s: float) -> None:
-        """End our rate because another component commands the gimbal. ``counts``: the autopilot is known to
-        obey it; else its effect is looked for. ``gates``: see `AutopilotKind`."""
+        """End our rate because another component commands the gimbal. ``counts``: whether the autopilot is
+        known to obey that command. If not, the gimbal's motion is compared with our rate. ``gates``: see
+        `AutopilotKind`."""
         self._wished = STOPPED
         if counts:
             self._take_leave()
@@ -76,7 +78,8 @@ class GimbalRates:
             self._take_leave()
 
     def starved(self, now_s: float) -> bool:
-        """Return whether the controller fell silent in motion; its last wish then holds no longer."""
+        """Return whether the controller stopped sending rates during a motion. Its last rates are then
+        discarded, so that the gimbal stops."""
         moves = not (self._wished.is_zero and self._sent.is_zero)
         starved = moves and now_s - self._wished_s > CONTROLLER_SILENT_S
         if starved:
@@ -84,7 +87,8 @@ class GimbalRates:
         return starved
 
     def unseen(self, now_s: float) -> bool:
-        """Return whether zeros go on because no attitude of the gimbal arrives."""
+        """Return whether zero rates are sent for longer than `NO_ATTITUDE_REPORT_S`, because no attitude
+        shows that the gimbal stands."""
         stop = self._stop
         return (
             stop is not None
@@ -93,8 +97,8 @@ class GimbalRates:
         )
 
     def update(self, may_steer: bool, at: Situation, now_s: float) -> None:
-        """Send the due rates: a changed rate at once, an unchanged one now and then. ``may_steer``: rates may
-        be sent."""
+        """Send the rates that are due: a changed rate at once, an unchanged one after `KEEP_ALIVE_S`, a zero
+        rate after `ZERO_S`. ``may_steer``: whether rates of the controller may be sent."""
         if self._is_taken:
             return
         rates = self._wished if may_steer else STOPPED
@@ -103,7 +107,8 @@ class GimbalRates:
         elif self._stop is None:
             return
         else:
-            # The last rate sent is a zero also where it is not obeyed.
+            # The first zero rate after a motion is sent even if the step is not ZERO, so that the last rate
+            # on the link is a zero.
             is_first = self._stop.ended_s == math.inf
             self._step = self._end(now_s).step(at, self.standstill, now_s)
             if self._step is StopStep.TAKEN:
@@ -114,7 +119,7 @@ class GimbalRates:
                 return
             if self._step is not StopStep.ZERO and not is_first:
                 return
-            if self._stop.is_contested:  # it did not count: the gimbal keeps turning by our rate
+            if self._stop.is_contested:  # the other component's command had no effect: our rate still holds
                 self._stop = replace(self._stop, contested_s=math.inf)
         changed = (
             rates.is_zero != self._sent.is_zero
@@ -126,19 +131,20 @@ class GimbalRates:
             self._send(rates, now_s)
 
     def stop(self, now_s: float) -> None:
-        """Stop. After a motion three zero rates are sent at once: a packet may be lost, and the next one is a
-        tick away."""
+        """Stop the gimbal. After a motion three zero rates are sent at once, since a packet may be lost and
+        the next one would be sent a tick later."""
         self._wished = STOPPED
         if not (self._sent.is_zero or self._is_taken):
             for _ in range(3):
                 self._send(STOPPED, now_s)
 
     def _take_leave(self) -> None:
-        """Another's command counts: nothing of ours follows it."""
+        """End all sending, because the gimbal obeys another component's command."""
         self._is_taken, self._stop, self._sent = True, None, STOPPED
 
     def _end(self, now_s: float) -> StopSequence:
-        """Return the stop sequence, with the end of its motion."""
+        """Return the stop sequence. The first call after a motion stores in it when the motion ended, how the
+        gimbal turned then, and the rates of the last second."""
         assert self._stop is not None
         if self._stop.ended_s == math.inf:
             turned = self.standstill.motion(-math.inf, now_s)

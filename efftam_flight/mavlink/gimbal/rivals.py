@@ -1,4 +1,4 @@
-"""Rivals: other components that command the gimbal, as far as their messages come by our link."""
+"""Detects rivals: other components that command the gimbal. Only messages that arrive on our links count."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from efftam_flight.mavlink.dialect import Message, mav
 from efftam_flight.mavlink.gimbal.stop_sequence import MOUNT, ROI, AutopilotKind
 
-# What moves the gimbal when another component sends it.
+# Messages with which another component moves the gimbal.
 WISHES = (
     "GIMBAL_MANAGER_SET_ATTITUDE",
     "GIMBAL_MANAGER_SET_PITCHYAW",
@@ -22,16 +22,20 @@ Ids = tuple[int, int]
 
 
 class RivalCommand(NamedTuple):
-    """``name``: who commands the gimbal, and by what; ``counts``: the autopilot is known to obey that from
-    anybody."""
+    """Another component's command to the gimbal. ``name``: its sender and its message, for the log.
+    ``counts``: whether the autopilot is known to obey this command from any component."""
 
     name: str
     counts: bool = False
 
 
 class Rivals:
-    """``channels``: RC channels, from 1, by which the pilot moves the gimbal: moved by more than
-    ``dead_band_us`` since `begin`. ``is_ours``: whether a gimbal_device_id means the gimbal that we steer."""
+    """Detects rivals in the messages that arrive.
+
+    ``channels``: numbers (from 1) of the RC channels by which the pilot moves the gimbal. A channel counts if
+    it has changed by more than ``dead_band_us`` since `begin`. ``is_ours``: whether a gimbal_device_id names
+    the gimbal that we steer.
+    """
 
     def __init__(
         self,
@@ -46,11 +50,11 @@ class Rivals:
         self._rest: dict[int, int] = {}
 
     def begin(self) -> None:
-        """Take the sticks' present positions as their rest."""
+        """Take the next value of each RC channel as its rest position."""
         self._rest.clear()
 
     def find(self, message: Message, autopilot: AutopilotKind) -> RivalCommand | None:
-        """Return the rival whose message this is; None for any other message."""
+        """Return the rival's command if the message is one; None otherwise."""
         kind, sender = message.get_type(), (message.get_srcSystem(), message.get_srcComponent())
         manager = (self._ids[0], self._manager)
         if kind == "RC_CHANNELS" and sender == manager:
@@ -80,13 +84,13 @@ class Rivals:
 
 
 def _gimbal_number(message: Message) -> int:
-    """Return the gimbal_device_id that a message names; 0: none, which means every gimbal. Autopilots read
-    none in points of interest and mount commands."""
+    """Return the gimbal_device_id that a message names. Return 0, which means all gimbals, if it names none.
+    Commands for mounts and regions of interest contain no id that autopilots read."""
     if message.get_type() in WISHES:
         return int(message.gimbal_device_id)
     if message.command == PITCHYAW:
         number = message.param7 if message.get_type() == "COMMAND_LONG" else message.z
     else:
         return 0
-    # A parameter that is not used may be NaN.
+    # An unused parameter may be NaN, for which the comparison is false.
     return int(number) if 0 <= number <= 255 else 0

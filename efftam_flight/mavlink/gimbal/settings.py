@@ -1,4 +1,4 @@
-"""Reads parameters of the autopilot that decide what the gimbal does, and names values that are wrong."""
+"""Reads parameters of the autopilot that decide how the gimbal behaves, and describes wrong values."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import NamedTuple
 from efftam_flight.mavlink.dialect import Message, mav
 from efftam_flight.waits import ASK_AGAIN_S, MAX_REQUESTS
 
-BY_NAME = -1  # as the index of the parameter that is asked for
+BY_NAME = -1  # this index in PARAM_REQUEST_READ means that the parameter is requested by its name
 
 
 class Setting(NamedTuple):
-    """``right``: the value that the documentation prescribes; ``faults``: what others do, by value;
-    ``otherwise``: what all the rest does."""
+    """A parameter of the autopilot. ``right``: the value that the documentation prescribes. ``faults``: for
+    some wrong values, their effect. ``otherwise``: the effect of all other wrong values."""
 
     name: str
     right: int
@@ -23,7 +23,7 @@ class Setting(NamedTuple):
     otherwise: str
 
 
-# By HEARTBEAT.autopilot.
+# The parameter that is checked, by the field `autopilot` of the autopilot's heartbeat.
 SETTINGS = {
     mav.MAV_AUTOPILOT_PX4: Setting(
         "MNT_MODE_IN",
@@ -38,7 +38,7 @@ SETTINGS = {
 
 
 class MountSettings:
-    """Asks for one parameter until it comes, five times at most. ``ask`` sends a request by a name."""
+    """Requests one parameter until it arrives, at most five times. ``ask(name)`` sends the request."""
 
     def __init__(self, ask: Callable[[str], None]) -> None:
         self._ask = ask
@@ -46,11 +46,12 @@ class MountSettings:
         self.restart()
 
     def restart(self) -> None:
-        """Read the parameters again: the autopilot may have others."""
+        """Read the parameter again, because a restarted autopilot may have another value."""
         self._value, self._tries, self._next_s = None, 0, -math.inf
 
     def tick(self, autopilot: int | None, now_s: float) -> None:
-        """Request what is due. ``autopilot``: of its heartbeat, None while it is not known."""
+        """Send the request if it is due. ``autopilot``: the field `autopilot` of the autopilot's heartbeat;
+        None if no heartbeat has arrived."""
         setting = SETTINGS.get(autopilot)
         if setting is None or self._value is not None or self._tries == MAX_REQUESTS or now_s < self._next_s:
             return
@@ -58,7 +59,7 @@ class MountSettings:
         self._ask(setting.name)
 
     def read(self, autopilot: int | None, message: Message) -> bool:
-        """Read a PARAM_VALUE. Returns whether it is the requested one."""
+        """Read a PARAM_VALUE. Return whether it contains the requested parameter."""
         setting = SETTINGS.get(autopilot)
         if setting is None or message.param_id != setting.name:
             return False
@@ -66,8 +67,8 @@ class MountSettings:
         return True
 
     def fault(self, autopilot: int | None) -> str:
-        """Return what the parameter's value breaks and how to set it; empty where it is right or never
-        arrived."""
+        """Return the effect of a wrong value and how to set the right one. Return an empty text if the value
+        is right or has not arrived."""
         setting = SETTINGS.get(autopilot)
         if setting is None or self._value in (None, setting.right):
             return ""
@@ -78,7 +79,8 @@ class MountSettings:
 
 
 def _whole(message: Message) -> int:
-    """Return the value of a whole-number parameter. PX4 sends its four bytes in the place of a float."""
+    """Return the value of a whole-number parameter; 0 if it is not finite. PX4 sends the four bytes of an
+    int32 in the float field."""
     if message.param_type == mav.MAV_PARAM_TYPE_INT32:
         return int(struct.unpack("<i", struct.pack("<f", message.param_value))[0])
     return int(message.param_value) if math.isfinite(message.param_value) else 0

@@ -1,4 +1,4 @@
-"""Whether the gimbal stands, by its own attitude."""
+"""Decides from the gimbal's attitudes whether the gimbal stands, and how it turns."""
 
 from __future__ import annotations
 
@@ -11,29 +11,32 @@ from efftam_flight.attitude import VehicleHistory
 from efftam_flight.values import AttitudeSample, VehicleSample, YawFrame
 from efftam_flight.waits import ATTITUDE_PAUSE_S, CREEP_S, LAG_S, STANDS_S
 
-# It stands when its angles stay within this, rad, by at least so many attitudes.
+# The gimbal stands if its angles stay within SPREAD (rad) in at least MIN_SAMPLES attitudes.
 SPREAD, MIN_SAMPLES = math.radians(0.25), 3
-# How long angles are kept, s.
+# How long angles are stored, s.
 KEPT_S = CREEP_S + STANDS_S
-# The last half second is compared in so many parts, where each has a few attitudes.
+# The last half second is compared in this many parts, if it contains at least MIN_SAMPLES_OF_PARTS attitudes.
 PARTS, MIN_SAMPLES_OF_PARTS = 4, 13
-# Rates that differ by half and by so much are not the same, rad/s.
+# Two rates are different if their difference is more than half of the wished rate, and more than this, rad/s.
 OTHERWISE = math.radians(1.0)
 
-# Mean rates of pitch, of yaw in the attitude's frame and in the other one, rad/s; NaN: not known.
+# Mean rates, rad/s: of pitch, of yaw in the attitude's yaw frame, of yaw in the other yaw frame. NaN:
+# unknown.
 Motion = tuple[float, float, float]
-Sample = tuple[float, float, float, float]  # when, pitch, yaw, yaw in the other frame
+# Arrival in s, pitch, yaw in the attitude's yaw frame, yaw in the other yaw frame (NaN: unknown), rad.
+Sample = tuple[float, float, float, float]
 
 
 class GimbalMotion:
-    """The gimbal's angles of the last seconds. Times are steady ones, of arrival."""
+    """Stores the gimbal's angles of the last seconds. Times are arrival times on a steady clock, s."""
 
     def __init__(self) -> None:
         self._vehicle = VehicleHistory()
         self._seen: deque[Sample] = deque()
 
     def turned(self, sample: VehicleSample) -> None:
-        """Add the vehicle's heading, which relates a yaw from north to one from the vehicle's nose."""
+        """Add the vehicle's heading, which converts between yaw from north and yaw from the vehicle's
+        nose."""
         self._vehicle.add(sample)
 
     def take(self, sample: AttitudeSample, now_s: float) -> None:
@@ -41,7 +44,9 @@ class GimbalMotion:
         if q is None:
             return
         yaw, pitch = axis_direction(q)
-        if rotated(q, (0.0, 0.0, 1.0))[2] < 0.0:  # beyond the pole: to keep turning is not to turn back
+        # A camera that tilts beyond straight down is upside down. Its pitch counts on beyond 90 degrees,
+        # since otherwise it would seem to turn back.
+        if rotated(q, (0.0, 0.0, 1.0))[2] < 0.0:
             yaw, pitch = yaw + math.pi, math.pi - pitch
         heading = self._vehicle.at(sample.stamp_ns)
         other = math.nan
@@ -55,12 +60,13 @@ class GimbalMotion:
         return bool(self._seen) and now_s - self._seen[-1][0] <= ATTITUDE_PAUSE_S
 
     def reaches(self, since_s: float, now_s: float) -> bool:
-        """Return whether the last 0.5 s, all of it after ``since_s``, are known."""
+        """Return whether enough attitudes are stored of the last 0.5 s, which must be after ``since_s``."""
         return len(self._window(since_s, now_s)) >= MIN_SAMPLES
 
     def stands(self, since_s: float, now_s: float) -> bool:
-        """Return whether it stood for all of the last 0.5 s, after ``since_s``. It stands towards the
-        vehicle's nose or towards north: under a turning vehicle one of both angles turns."""
+        """Return whether the gimbal stood for all of the last 0.5 s, which must be after ``since_s``. Yaw
+        needs to stand in one yaw frame only, from north or from the vehicle's nose: on a turning vehicle it
+        can't stand in both."""
         seen = self._window(since_s, now_s)
         if len(seen) < MIN_SAMPLES:
             return False
@@ -68,16 +74,17 @@ class GimbalMotion:
         return pitch <= SPREAD and (yaw <= SPREAD or other <= SPREAD)
 
     def motion(self, since_s: float, now_s: float) -> Motion | None:
-        """Return how it turned for the last 0.5 s after ``since_s``; None where it stood, or that is not
-        known."""
+        """Return the gimbal's mean motion in the last 0.5 s, which must be after ``since_s``. Return None if
+        the gimbal stood, or if its motion is unknown."""
         seen = self._window(since_s, now_s)
         if len(seen) < MIN_SAMPLES or self.stands(since_s, now_s):
             return None
         return _mean(seen[0], seen[-1])
 
     def parts(self, since_s: float, now_s: float) -> list[Motion]:
-        """Return how it turned in each part of that half second; without the parts that begin while it
-        changes over to the rate sent at ``since_s``. In one piece where attitudes come rarely."""
+        """Return the mean motion in each quarter of the last 0.5 s. Quarters that begin less than `LAG_S`
+        after ``since_s`` are left out, because the gimbal may still be changing to the rate sent then. If
+        attitudes arrive rarely, return one motion for the whole period."""
         seen = self._window(since_s, now_s)
         count = PARTS if len(seen) >= MIN_SAMPLES_OF_PARTS else 1
         borders = [round(i * (len(seen) - 1) / count) for i in range(count + 1)]
@@ -88,13 +95,13 @@ class GimbalMotion:
         ]
 
     def moved(self, since_s: float, now_s: float) -> Motion:
-        """Return how it turned on average since then, as far back as its angles are kept."""
+        """Return the mean motion since ``since_s``, or since the oldest stored angles if they are later."""
         after = [angles for angles in self._seen if angles[0] >= since_s]
         return _mean(after[0], after[-1])
 
     def _window(self, since_s: float, now_s: float) -> list[Sample]:
-        """Return the samples of the last 0.5 s and the one before; empty where they do not reach back so
-        far."""
+        """Return the samples of the last 0.5 s and the one before them, all after ``since_s``. Return an
+        empty list if the samples do not reach back that far."""
         if not self.is_known(now_s):
             return []
         after = [
@@ -102,7 +109,7 @@ class GimbalMotion:
         ]
         if not after:
             return []
-        # Counted from the newest: what a pause leaves of the last half second is too short.
+        # The half second ends at the newest sample, not now: after a pause too few samples would be left.
         older = [angles for angles in after if after[-1][0] - angles[0] >= STANDS_S]
         return after[len(older) - 1 :] if older else []
 
@@ -113,15 +120,19 @@ def _mean(first: Sample, last: Sample) -> Motion:
 
 
 def _spread(angles: list[float]) -> float:
-    """Return how far they lie from the first; infinite where one is not known."""
+    """Return the largest difference of an angle from the first one, rad; infinite if an angle is NaN."""
     if any(map(math.isnan, angles)):
         return math.inf
     return max(abs(wrapped(angle - angles[0])) for angle in angles)
 
 
 def resembles(motion: Motion, wish: Motion, otherwise: float = OTHERWISE) -> bool:
-    """Return whether they agree within half or within ``otherwise``, rad/s, in pitch and in one of both
-    frames of the yaw; what is not known does not."""
+    """Return whether a motion agrees with a wished motion, in pitch and in at least one of the two yaw
+    frames.
+
+    Two rates agree if they differ by at most half of the wished rate or by at most ``otherwise``, rad/s. An
+    unknown rate (NaN) agrees with none.
+    """
     pitch, yaw, other = (
         abs(rate - wished) <= max(0.5 * abs(wished), otherwise)
         for rate, wished in zip(motion, wish, strict=True)

@@ -1,10 +1,12 @@
-"""The stop sequence: what is sent after the last rate until the gimbal stands, by kind of autopilot.
+"""The stop sequence: what is sent after the last rate until the gimbal stands, for each kind of autopilot.
 
-What the autopilot remembers decides. PX4 obeys the component in control alone and keeps its last rate for
-2 s: zeros go before control is released, and count only while we are in control. ArduPilot obeys whoever
-speaks and keeps the last rate for ever: zeros are due whoever is in control, but another's command replaces
-our rate, and a zero after it would undo it. So what another commanded ends the sequence for good, once the
-gimbal's own attitude has shown that it does not turn by our rate any more.
+PX4 obeys only the component in control, and keeps its last rate for 2 s. So zero rates are sent before
+control is released, and have an effect only while we are in control.
+
+ArduPilot obeys any component, and keeps the last rate for ever. So zero rates are sent whoever is in control.
+But another component's command replaces our rate, and a zero rate after this command would undo it. So
+another component's command ends the sequence, as soon as the gimbal's attitude shows that the gimbal does not
+turn by our rate any more.
 """
 
 from __future__ import annotations
@@ -19,9 +21,10 @@ from efftam_flight.mavlink.gimbal.standstill import GimbalMotion, Motion, resemb
 from efftam_flight.values import Rates
 from efftam_flight.waits import CREEP_S, STANDS_S
 
-# Slower than this it seems to stand: it turns by 0.25 degrees in half a second, rad/s.
+# A gimbal that turns slower than this seems to stand, as it turns by less than 0.25 degrees in 0.5 s; rad/s.
 CREEPS = math.radians(0.5)
-# A slower rate is not stopped where another component sent a command: a zero may undo that command.
+# If another component sent a command, a rate of ours below this is not stopped, since a zero rate may undo
+# that command; rad/s.
 MIN_CREEP = math.radians(0.1)
 
 ROI = (
@@ -32,11 +35,12 @@ MOUNT = (mav.MAV_CMD_DO_MOUNT_CONFIGURE, mav.MAV_CMD_DO_MOUNT_CONTROL)
 
 
 class AutopilotKind(NamedTuple):
-    """What a kind of autopilot does with commands to its gimbal.
+    """How a kind of autopilot treats commands to its gimbal.
 
-    ``gates``: it obeys the rates of the component in control alone, and stops by itself. ``ungated``: the
-    commands that it obeys from anybody nevertheless. ``reads_number``: of several gimbals a command moves the
-    one that it names. ``wakes_s``: time after its boot until it drives its mount, by the rates it has kept.
+    ``gates``: it obeys only rates of the component in control, and stops by itself when no rate arrives.
+    ``ungated``: commands that it obeys from any component nevertheless. ``reads_number``: if there are
+    several gimbals, a command moves the one that it names. ``wakes_s``: time after the autopilot's boot until
+    it moves the gimbal, then by the rate that it received last, s.
     """
 
     gates: bool = False
@@ -45,7 +49,8 @@ class AutopilotKind(NamedTuple):
     wakes_s: float = 0.0
 
 
-# By HEARTBEAT.autopilot. ArduPilot drives its mount 9 s after its first heartbeat, which takes up to 3 s.
+# The kinds of autopilots, by the field `autopilot` of the heartbeat. ArduPilot moves the gimbal 9 s after its
+# first heartbeat, which is sent up to 3 s after its boot.
 KINDS = {
     mav.MAV_AUTOPILOT_ARDUPILOTMEGA: AutopilotKind(wakes_s=12.0),
     mav.MAV_AUTOPILOT_PX4: AutopilotKind(gates=True, ungated=(*ROI, *MOUNT), reads_number=False),
@@ -53,8 +58,12 @@ KINDS = {
 
 
 class Situation(NamedTuple):
-    """``in_control``: the manager names us, or nobody yet; ``another``: it names another component;
-    ``boot_s``: the autopilot's time since its boot, infinite where that is not known."""
+    """What is known of the autopilot at one moment.
+
+    ``in_control``: whether the autopilot is expected to obey our zero rates. ``another``: whether its manager
+    reports another component in control. ``boot_s``: the autopilot's time since its boot, s, infinite if
+    unknown.
+    """
 
     autopilot: AutopilotKind = AutopilotKind()
     in_control: bool = True
@@ -63,7 +72,7 @@ class Situation(NamedTuple):
 
 
 class StopStep(Enum):
-    """What a stop sequence asks for at a moment."""
+    """The step of a stop sequence: what must be done at present."""
 
     ZERO = "zero"  # send a zero rate, ten times a second
     WATCH = "watch"  # send nothing until the gimbal's attitude shows who moves it
@@ -74,13 +83,14 @@ class StopStep(Enum):
 
 @dataclass(frozen=True)
 class StopSequence:
-    """The stop sequence of a rate that was sent. Only the gimbal's own attitude ends it.
+    """The stop sequence that follows a rate. Only the gimbal's attitude ends it.
 
-    ``motion``: the last rate, zero where another process sent it; ``ended_s``: since when none is sent;
-    ``turned``: how the gimbal turned then, None where it did not; ``zeros_s``: since when zeros go out;
-    ``contested_s``: since when another component commands the gimbal, and it is not known whether
-    that counts; ``earlier``: the rates of the second before: on a link that is cut an older one may be the
-    last that was received.
+    ``motion``: the last rate that was sent; zero if an earlier process sent it. ``ended_s``: when the motion
+    ended, infinite before. ``turned``: how the gimbal turned then; None if it stood or if that is unknown.
+    ``zeros_s``: when the first zero rate was sent. ``contested_s``: since when another component commands the
+    gimbal, while it is not known whether the autopilot obeys that command; infinite if no other does.
+    ``earlier``: the rates sent in the last second of the motion; if a link is cut, one of them may be the
+    last rate that arrived. Times are steady times, s.
     """
 
     motion: Rates
@@ -96,7 +106,7 @@ class StopSequence:
 
     def step(self, at: Situation, seen: GimbalMotion, now_s: float) -> StopStep:
         if self._stands(at, seen, now_s):
-            # Where another component sent a command, that may be what holds the gimbal still.
+            # If another component sent a command, the gimbal may stand because it obeys that command.
             return StopStep.TAKEN if self.is_contested and not at.autopilot.gates else StopStep.DONE
         if at.autopilot.gates:
             return StopStep.ZERO if at.in_control else StopStep.USELESS
@@ -107,26 +117,28 @@ class StopSequence:
         return StopStep.ZERO
 
     def _awake_s(self, at: Situation, now_s: float) -> float:
-        """Since when the autopilot has driven its mount; in the future while it does not."""
+        """Return the steady time from which the autopilot moves the gimbal, s. It is in the future during the
+        autopilot's start."""
         return now_s - (at.boot_s - at.autopilot.wakes_s)
 
     def _stands(self, at: Situation, seen: GimbalMotion, now_s: float) -> bool:
         if self._awake_s(at, now_s) > now_s:
             return False
-        # A gimbal that was not seen turning may stand because nothing drives it yet: a zero rate must still
-        # be sent.
+        # If the gimbal was not seen turning, it may stand only because our rate has had no effect yet. Then
+        # it must stand for 0.5 s after the first zero rate.
         since_s = self.zeros_s if self.turned is None else self.ended_s
         return seen.stands(since_s, now_s)
 
     def _who_moves(self, at: Situation, seen: GimbalMotion, now_s: float) -> StopStep:
-        """Return whether another's command counted: the gimbal does not turn by our rate any more. It may
-        have come before our last rate, or may have been refused: then the gimbal keeps turning by ours."""
+        """Return the step after another component's command. TAKEN: the gimbal does not turn by our rate any
+        more, so the autopilot obeyed that command. ZERO: the gimbal still turns by our rate. The command was
+        refused, or arrived before our last rate. WATCH: this is not decided yet."""
         since_s = max(self.contested_s, self._awake_s(at, now_s))
         if not seen.reaches(since_s, now_s):
             return StopStep.WATCH
         if seen.motion(since_s, now_s) is not None:
             return StopStep.ZERO if self._is_ours(seen, since_s, now_s) else StopStep.TAKEN
-        # It stands, or turns too slowly to be seen.
+        # The gimbal stands, or turns too slowly to be seen in 0.5 s.
         rate = math.hypot(self.motion.pitch, self.motion.yaw)
         if not MIN_CREEP <= rate <= CREEPS:
             return StopStep.TAKEN
@@ -136,15 +148,18 @@ class StopSequence:
         return StopStep.ZERO if is_ours else StopStep.TAKEN
 
     def _is_moved_otherwise(self, at: Situation, seen: GimbalMotion, now_s: float) -> bool:
-        """Return whether another component turns the gimbal, which got a zero rate and had the time to
-        stop."""
+        """Return whether another component turns the gimbal: it turns although it had time to stop after our
+        motion ended, and not by a rate of ours."""
         since_s = max(self.ended_s + STANDS_S, self._awake_s(at, now_s))
         is_turning = seen.motion(since_s, now_s) is not None
         return is_turning and not self._is_ours(seen, since_s, now_s)
 
     def _is_ours(self, seen: GimbalMotion, since_s: float, now_s: float) -> bool:
-        """Return whether it turns by one of our rates all the time: a mean alone may resemble one while
-        another's command brakes it. While it changes over to the last rate the answer is False."""
+        """Return whether the gimbal turns by one of our rates in each part of the last 0.5 s.
+
+        The mean of the whole time is not enough: it may resemble our rate while another component's command
+        slows the gimbal down. The result is False while the gimbal still changes to our last rate.
+        """
         parts = seen.parts(since_s, now_s)
         ours = [_motion(rates) for rates in (self.motion, *self.earlier)]
         ours += [] if self.turned is None else [self.turned]
@@ -152,5 +167,5 @@ class StopSequence:
 
 
 def _motion(rates: Rates) -> Motion:
-    """Return a rate as a motion: its yaw counts in whichever frame the gimbal's does."""
+    """Return a rate as a motion, with its yaw rate in both yaw frames."""
     return rates.pitch, rates.yaw, rates.yaw

@@ -1,1 +1,2 @@
-"""The vehicle and the target on the ground: position, tracking status 276, FOLLOW_TARGET."""
+"""Reads the vehicle's position, and sends the target's position as CAMERA_TRACKING_GEO_STATUS and
+FOLLOW_TARGET."""

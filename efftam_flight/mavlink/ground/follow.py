@@ -1,8 +1,9 @@
-"""Sends the target's position to the autopilot, whose own mode follows it: FOLLOW_TARGET (144).
+"""Sends the target's position to the autopilot as FOLLOW_TARGET (144). A flight mode of the autopilot follows
+it.
 
-Nothing is sent before it was enabled. It serves one selection of one target: whatever ends it, it is enabled
-again by a person or not at all. The autopilots stop by themselves when the stream ends: PX4 after 1.5 s,
-ArduPilot after 3 s.
+Nothing is sent before a person has enabled the sending, for one selection of one target. If something ends
+the sending, only a person can enable it again. When no more messages arrive, the autopilots stop following by
+themselves: PX4 after 1.5 s, ArduPilot after 3 s.
 """
 
 from __future__ import annotations
@@ -24,22 +25,23 @@ from efftam_ros.messages.positions import PositionReport
 
 SEND_S = 0.1
 HEARTBEAT_S = 1.0
-# A position is predicted for at most so long after the target was last measured, s.
+# A position is sent for at most this time after the target was last measured, s.
 PREDICTED_S = 1.0
-# Positions that do not come for so long, an autopilot that sends nothing for so long, end it, s.
+# FOLLOW_TARGET ends if no position arrives for SILENT_S, or no message of the autopilot for
+# AUTOPILOT_SILENT_S.
 SILENT_S, AUTOPILOT_SILENT_S = 1.0, 3.0
-# An image stamped more than this before now has a stamp of another clock, s.
+# If the stamp of a position is older than this, the stamp is of another clock, and the arrival counts; s.
 MAX_LATENCY_S = 2.0
-POSITION, VELOCITY, ATTITUDE = 1, 2, 8  # of est_capabilities
+POSITION, VELOCITY, ATTITUDE = 1, 2, 8  # bits of the field est_capabilities of FOLLOW_TARGET
 ARMED = mav.MAV_MODE_FLAG_SAFETY_ARMED
 FOLLOW_MODES = {mav.MAV_AUTOPILOT_ARDUPILOTMEGA: 23, mav.MAV_AUTOPILOT_PX4: 4 << 16 | 8 << 24}
-"""custom_mode of a multicopter that follows, by the autopilot."""
+"""custom_mode of a multicopter's mode that follows a target, by the field `autopilot` of the heartbeat."""
 UNSEEN = ReasonCode.FOLLOW_UNSEEN.reason(limit_s=PREDICTED_S)
 M_PER_DEGREE = math.radians(6371000.0)
 
 
 class Following(NamedTuple):
-    """As in FollowStatus."""
+    """The state of FOLLOW_TARGET, with the fields of the message FollowStatus."""
 
     available: bool
     enabled: bool
@@ -48,7 +50,8 @@ class Following(NamedTuple):
 
 
 class _Mode(NamedTuple):
-    """Of the autopilot: its number and whether it is the one that follows."""
+    """The autopilot's mode. ``number``: its custom_mode. ``follows``: whether this mode follows a target.
+    ``armed``: whether the vehicle is armed."""
 
     number: int
     follows: bool
@@ -56,7 +59,10 @@ class _Mode(NamedTuple):
 
 
 class Follow:
-    """``send``: sends as the system ``follow_system_id``. One thread at a time; call `tick` at 50 Hz."""
+    """Sends FOLLOW_TARGET while it is enabled. Not thread-safe: only one thread may call it at a time.
+
+    `tick` must be called at 50 Hz. ``send``: sends a message with the system id `follow_system_id`.
+    """
 
     def __init__(
         self,
@@ -69,20 +75,20 @@ class Follow:
         self._reason = NO_REASON if config.follow else ReasonCode.FOLLOW_OFF.reason()
         self._position: PositionReport | None = None
         self._position_s = -math.inf
-        self._served = (0, 0)  # target and selection
+        self._served = (0, 0)  # target id and selection for which sending was enabled
         self._mode: _Mode | None = None
         self._autopilot_s = -math.inf
         self._next_send_s = self._next_heartbeat_s = -math.inf
         self._first_s: float | None = None
-        self._usable_s = -math.inf  # when a position was sent last
+        self._usable_s = -math.inf  # steady time at which a position was last sent
 
     @property
     def state(self) -> Following:
         return Following(self._config.follow, self._enabled, self._enabled and self._sent, self._reason)
 
     def enable(self, wanted: bool, now: Instant) -> Reason:
-        """Allow the stream, or end it; returns what it waits for, empty for nothing. Raises InputError where
-        it can't be allowed now."""
+        """Enable or end the sending. Return why no position can be sent yet; empty if one can. Raise
+        InputError if it can't be enabled now."""
         if not wanted:
             self._end(NO_REASON, Severity.INFO)
             return NO_REASON
@@ -97,20 +103,21 @@ class Follow:
         return self._reason
 
     def _refusal(self, now_s: float) -> str:
-        """Return why it can't be enabled; empty when it can."""
+        """Return why the sending can't be enabled now; empty if it can."""
         if not self._config.follow:
             return "follow is false: set the parameter follow of efftam_mavlink to true and start it again"
         if self._mode is None or now_s - self._autopilot_s > AUTOPILOT_SILENT_S:
             return "no message of the autopilot arrives: check its link"
         position = self._position
         if position is None or now_s - self._position_s > SILENT_S:
-            return "no positions come: start efftam_position, and select a target"
+            return "no positions arrive: start efftam_position, and select a target"
         if position.state in (TrackState.IDLE, TrackState.LOST):
             return "no target is followed: select one"
         return ""
 
     def locate(self, report: PositionReport, now: Instant) -> None:
-        """Take the newest position of the steered target."""
+        """Store the newest position of the steered target. End the sending if the target was cleared, lost,
+        or replaced by another selection."""
         self._position, self._position_s = report, now.steady_s
         if not self._enabled:
             return
@@ -122,7 +129,8 @@ class Follow:
             self._end(ReasonCode.LOST.reason())
 
     def handle(self, message: Message, now: Instant) -> None:
-        """Read the mode from the autopilot's heartbeat."""
+        """Read the mode from the autopilot's heartbeat. End the sending if the mode changes to one that does
+        not follow, or if the vehicle is disarmed. Other messages are ignored."""
         sender = (message.get_srcSystem(), message.get_srcComponent())
         if message.get_type() != "HEARTBEAT" or sender != (
             self._config.system_id,
@@ -141,11 +149,12 @@ class Follow:
             self._end(ReasonCode.FOLLOW_DISARMED.reason())
 
     def restarted(self) -> None:
-        """End following because the autopilot was restarted."""
+        """End the sending because the autopilot was restarted."""
         self._end(ReasonCode.AUTOPILOT_RESTARTED.reason())
 
     def tick(self, now: Instant) -> None:
-        """Send the due messages; end following that has lost its position or link for too long."""
+        """Send the messages that are due. End the sending if positions or the autopilot have been silent for
+        too long."""
         if not self._config.follow:
             return
         if self._first_s is None:
@@ -171,12 +180,14 @@ class Follow:
         elif self._sent and self._unseen_s(now) > PREDICTED_S:
             self._end(UNSEEN)
         elif now.steady_s >= self._next_send_s:
-            # Counted from when it was due, so that ticks do not slow the stream down.
+            # The next time counts from when this message was due, not from this tick. Otherwise the rate
+            # would be too low.
             self._next_send_s = max(self._next_send_s + SEND_S, now.steady_s)
             self._serve(now)
 
     def _serve(self, now: Instant) -> None:
-        """Send the position, or wait; what was sent before and can't be sent for a second ends it."""
+        """Send the position if it is usable. End the sending if positions were usable before and have not
+        been for `PREDICTED_S`."""
         lack = self._lack(now)
         if not lack:
             assert self._position is not None
@@ -188,14 +199,14 @@ class Follow:
             self._reason = lack
 
     def _unseen_s(self, now: Instant) -> float:
-        """Return the time since the target was measured, s; 0 while no position is valid."""
+        """Return the time since the target was last measured, s; 0 if the newest position is not valid."""
         position = self._position
         if position is None or not position.valid:
             return 0.0
         return now.steady_s - self._position_s + position.age_s
 
     def _lack(self, now: Instant) -> Reason:
-        """Return why the newest position is not sent; empty when it is."""
+        """Return why the newest position must not be sent; empty if it may be sent."""
         position, limit = self._position, self._config.follow_accuracy
         if position is None or not position.valid:
             return NO_REASON if position is None else position.reason
@@ -215,7 +226,7 @@ class Follow:
         self._enabled = self._sent = False
 
     def _message(self, position: PositionReport, now: Instant) -> Message:
-        """Return the position carried on to now."""
+        """Return FOLLOW_TARGET with the position predicted to the present time by its velocity."""
         age_s = (now.stamp_ns - position.stamp_ns) / NS
         if not 0.0 <= age_s <= MAX_LATENCY_S:
             age_s = now.steady_s - self._position_s

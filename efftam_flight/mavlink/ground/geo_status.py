@@ -1,4 +1,4 @@
-"""The target's position as MAVLink's CAMERA_TRACKING_GEO_STATUS (276)."""
+"""Converts the target's position to the message CAMERA_TRACKING_GEO_STATUS (276)."""
 
 from __future__ import annotations
 
@@ -10,22 +10,26 @@ from efftam_ros.core.types import TrackState
 from efftam_ros.messages.positions import PositionReport
 
 UNKNOWN_PLACE = 2**31 - 1
-# States of a target that is nowhere.
+# In these states the target has no position.
 NOWHERE = (TrackState.IDLE, TrackState.LOST)
-# A slower target has no heading, m/s.
+# The heading of a target slower than this is unknown, m/s.
 MIN_HEADING_SPEED = 1.0
 
 
 def heading_of(report: PositionReport) -> float:
-    """Return where the target moves to, from north, rad; NaN where it hardly moves."""
+    """Return the direction in which the target moves, from north to the right, 0 to 2 pi rad; NaN if it moves
+    slower than `MIN_HEADING_SPEED`."""
     if not math.hypot(report.velocity_x, report.velocity_y) >= MIN_HEADING_SPEED:
         return math.nan
     return math.atan2(report.velocity_x, report.velocity_y) % (2 * math.pi)
 
 
 def geo_message(state: TrackState, report: PositionReport | None, lost: str = "error") -> Message:
-    """Make the message of the target's place. ``state``: of the target, as in 275; ``report``: None where no
-    position is known. Numbers that are not known are NaN, latitude and longitude the largest whole number."""
+    """Return the message with the target's position.
+
+    ``state``: the target's state. ``report``: its position, None if unknown. ``lost``: "error" or "idle", how
+    the state LOST is reported. Unknown numbers are NaN; unknown latitude and longitude are `UNKNOWN_PLACE`.
+    """
     known = None
     if report is not None and report.valid and report.is_geographic and state not in NOWHERE:
         known = report

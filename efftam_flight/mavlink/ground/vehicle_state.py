@@ -1,4 +1,5 @@
-"""The vehicle's position and height as the autopilot reports them, for the position of the target."""
+"""Reads the vehicle's position and heights from the autopilot's messages, to compute the target's
+position."""
 
 from __future__ import annotations
 
@@ -14,16 +15,18 @@ from efftam_flight.position.poses import PlaceSample
 from efftam_flight.values import NS
 
 POSITION = mav.MAVLINK_MSG_ID_GLOBAL_POSITION_INT
-# Asked for once, whenever the autopilot appears again: not every vehicle has them.
+# These messages are requested only once after each start of the autopilot. Many vehicles never send them, and
+# repeated requests would cause warnings.
 ONCE = (mav.MAVLINK_MSG_ID_DISTANCE_SENSOR, mav.MAVLINK_MSG_ID_TERRAIN_REPORT)
 ONCE_HZ = 5.0
-# An older range or terrain height is none, s.
+# A range or terrain height that is older than this is not used, s.
 RANGE_AGE_S, TERRAIN_AGE_S = 0.5, 3.0
-INVALID_SIGNAL = 1  # of DISTANCE_SENSOR's quality, where 0 is unknown
+INVALID_SIGNAL = 1  # value of DISTANCE_SENSOR.signal_quality that means "invalid"; 0 means "unknown"
 
 
 def measured_range(message: Message) -> float | None:
-    """Return the distance in a DISTANCE_SENSOR, m; None where it measures none."""
+    """Return the distance in a DISTANCE_SENSOR message, m; None if it is invalid or outside the sensor's
+    range."""
     is_in_range = message.min_distance <= message.current_distance <= message.max_distance
     return (
         message.current_distance / 100.0 if is_in_range and message.signal_quality != INVALID_SIGNAL else None
@@ -31,15 +34,15 @@ def measured_range(message: Message) -> float | None:
 
 
 class VehicleState:
-    """``deliver`` gets one sample for each position of the autopilot."""
+    """Reads the autopilot's positions. ``deliver`` is called with one sample for each of them."""
 
     def __init__(self, config: BridgeConfig, deliver: Callable[[PlaceSample], object]) -> None:
         self._config, self._deliver = config, deliver
-        self._range: tuple[float, float] = (math.nan, -math.inf)  # m, when
+        self._range: tuple[float, float] = (math.nan, -math.inf)  # (range in m, its arrival in s)
         self._terrain: tuple[float, float] = (math.nan, -math.inf)
 
     def handle(self, message: Message, clock: ClockMap, now: Instant) -> None:
-        """Read a message of our vehicle. ``clock``: the autopilot's."""
+        """Read a message, if it is of our vehicle. ``clock``: the autopilot's clock."""
         if message.get_srcSystem() != self._config.system_id:
             return
         kind, component = message.get_type(), message.get_srcComponent()
@@ -49,7 +52,7 @@ class VehicleState:
         elif component != self._config.manager_component:
             return
         elif kind == "TERRAIN_REPORT":
-            # Without data of this place, spacing is 0.
+            # A spacing of 0 means that the autopilot has no terrain data for this place.
             height_m = message.current_height if message.spacing else math.nan
             self._terrain = (height_m, now.steady_s)
         elif kind == "GLOBAL_POSITION_INT":

@@ -1,4 +1,4 @@
-"""What every link has in common: errors of the operating system are counted and reported, never raised."""
+"""The base class of all links. Errors of the operating system are counted and reported, never raised."""
 
 from __future__ import annotations
 
@@ -9,29 +9,30 @@ from collections.abc import Callable
 from typing import Any
 
 READ_SIZE = 65536
-# A link that failed is opened again after so long, s.
+# A link that failed is opened again after this time, s.
 RETRY_S = 1.0
-# Without a further error for so long a link counts as well again, s.
+# The fault of a link is cleared after this time without a further error, s.
 RECOVERED_S = 3.0
-# A link that takes no byte for so long is reported, s.
+# A link that accepts no byte for this time is reported as a fault, s.
 STALLED_S = 1.0
-# After so long its connection is closed and opened again, s.
+# A connection that accepts no byte for this time is closed and opened again, s.
 MAX_STALL_S = 10.0
 MAX_PEERS = 8
 
-Piece = tuple[str, bytes]  # who sent it, what
+Piece = tuple[str, bytes]  # (name of the peer, the bytes that it sent)
 
-# Nothing is wrong: there is nothing to read, or no room to write, at present.
+# These errors are no faults: there is nothing to read, or no room to write, at present.
 AT_PRESENT = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR, errno.EINPROGRESS, errno.EALREADY)
 
 
 class Connection(ABC):
     """One link.
 
-    `receive`, `send`, `files` and `close` neither block nor raise OSError: whatever the operating system
-    reports, from the other end or from this machine, is counted in ``errors``, stands in ``fault`` while it
-    lasts, and the link is tried again. ``fault``: why the link can't be used at present and what to do about
-    it, one line; empty while it can. ``dropped`` counts the frames that the link did not take in time.
+    `receive`, `send`, `files` and `close` neither block nor raise OSError. After an error of the operating
+    system the link is opened again. ``errors``: number of these errors. ``fault``: one line that states why
+    the link can't be used at present, with the remedy; empty if it can. ``dropped``: number of frames that
+    were dropped because the link did not accept them in time. ``datagrams``: whether each piece of bytes
+    holds whole frames.
     """
 
     datagrams = False
@@ -42,11 +43,11 @@ class Connection(ABC):
         self.errors = 0
         self.dropped = 0
         self._clock = clock
-        self._failed_s = 0.0  # when the last error came
+        self._failed_s = 0.0  # time of the last error, by `clock`
 
     @abstractmethod
     def receive(self) -> list[Piece]:
-        """Return all that has arrived."""
+        """Return the bytes that have arrived, with the names of the peers that sent them."""
 
     @abstractmethod
     def send(self, data: bytes) -> None:
@@ -54,24 +55,24 @@ class Connection(ABC):
 
     @abstractmethod
     def files(self) -> list[Any]:
-        """Return what select() can wait for."""
+        """Return the objects with a file descriptor, on which select() can wait for bytes."""
 
     @abstractmethod
     def close(self) -> None: ...
 
     def _failed(self, error: OSError, remedy: str) -> None:
-        """Count an error of the operating system and report it."""
+        """Count an error of the operating system and set the fault. ``remedy``: what the user can do."""
         self.errors += 1
         self._failed_s = self._clock()
         text = error.strerror or (os.strerror(error.errno) if error.errno else "") or str(error)
-        self.fault = f"{self.address}: {' '.join(text.split())}; it is tried again; {remedy}"
+        self.fault = f"{self.address}: {' '.join(text.split())}; the link is tried again; {remedy}"
 
     def _stalled(self, remedy: str) -> None:
-        """Report that the link takes nothing of what is sent."""
+        """Set the fault: the link accepts no bytes. ``remedy``: what the user can do."""
         self._failed_s = self._clock()
-        self.fault = f"{self.address} has taken nothing of what is sent for {STALLED_S:g} s; {remedy}"
+        self.fault = f"{self.address} has accepted no bytes for {STALLED_S:g} s; {remedy}"
 
     def _recover(self) -> None:
-        """Take the fault back once no error came for a while; call it now and then."""
+        """Clear the fault if there was no error for `RECOVERED_S`. Must be called regularly."""
         if self.fault and self._clock() - self._failed_s >= RECOVERED_S:
             self.fault = ""

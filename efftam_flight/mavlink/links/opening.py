@@ -1,5 +1,5 @@
-"""Opens a link by its address, written as pymavlink and the autopilots' documents write it:
-``udpin:HOST:PORT``, ``udpout:HOST:PORT``, ``tcp:HOST:PORT``, ``tcpin:HOST:PORT``, ``serial:DEVICE:BAUD``."""
+"""Opens a link by its address. The form of addresses is that of pymavlink: ``udpin:HOST:PORT``,
+``udpout:HOST:PORT``, ``tcp:HOST:PORT``, ``tcpin:HOST:PORT``, ``serial:DEVICE:BAUD``."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ KINDS = ("udpin", "udpout", "tcp", "tcpin", "serial")
 
 
 def connect(address: str, clock: Callable[[], float] = time.monotonic) -> Connection:
-    """Open a link.
+    """Open the link with this address. ``clock``: returns steady time, s.
 
-    Raises ValueError for an address that is none, OSError for a port that is taken or a host that nobody
-    knows. A network or a device that is not there yet raises nothing: see `Connection`.
+    Raise ValueError if the address is malformed, OSError if the port is in use or the host's name is unknown,
+    and ModuleNotFoundError if a serial line needs pyserial. A network or device that is missing raises
+    nothing: the link then has a `Connection.fault`, and is opened as soon as possible.
     """
     kind, _, rest = address.partition(":")
     host, _, number = rest.rpartition(":")
@@ -30,7 +31,7 @@ def connect(address: str, clock: Callable[[], float] = time.monotonic) -> Connec
     if kind == "serial":
         return SerialLine(address, host, int(number), clock)
     if not 0 < int(number) < 65536:
-        raise ValueError(f"{address!r} names port {number}; ports go from 1 to 65535")
+        raise ValueError(f"{address!r} has port {number}; give a port from 1 to 65535")
     place = (host, int(number))
     if kind in ("udpin", "udpout"):
         return Udp(address, place, kind == "udpin", clock)

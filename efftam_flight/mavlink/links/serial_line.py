@@ -1,5 +1,8 @@
-"""A serial line. pyserial opens it and sets it up; bytes are read and written by the system's own calls, as
-pyserial cuts frames and waits without end where the line takes nothing."""
+"""The link over a serial line.
+
+pyserial opens and configures the line. Bytes are read and written by calls of the operating system, because
+pyserial may write a part of a frame, and blocks for ever if the line accepts nothing.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,14 @@ from efftam_flight.mavlink.links.connection import (
 )
 from efftam_flight.mavlink.links.frame_queue import FrameQueue
 
-# At most so much may wait in the system's own queue, s of the line's rate: bytes in it can't be replaced by a
-# newer rate.
+# The queue of the operating system is filled with at most as many bytes as the line sends in this time, s.
+# Bytes in that queue can't be dropped any more when a newer rate is due.
 MAX_SYSTEM_QUEUE_S = 0.1
-BITS_PER_BYTE = 10  # with start and stop bit
+BITS_PER_BYTE = 10  # eight bits of data, a start bit and a stop bit
 
 _NO_DEVICE = "check the cable and the device's name (ls /dev/serial/by-id)"
-_NO_SERIAL_LINE = "that is no serial line; check the device's name"
-_NOT_PERMITTED = "add the user to the device's group, mostly dialout, and log in again"
+_NO_SERIAL_LINE = "the device is no serial line; check its name"
+_NOT_PERMITTED = "add the user to the device's group, usually dialout, and log in again"
 _REMEDIES = {
     errno.ENOENT: _NO_DEVICE,
     errno.ENXIO: _NO_DEVICE,
@@ -37,7 +40,7 @@ _REMEDIES = {
     errno.EIO: _NO_DEVICE,
     errno.EACCES: _NOT_PERMITTED,
     errno.EPERM: _NOT_PERMITTED,
-    errno.EBUSY: "end the other program that uses it",
+    errno.EBUSY: "end the other program that uses the device",
     errno.ENOTTY: _NO_SERIAL_LINE,
     errno.EISDIR: _NO_SERIAL_LINE,
     errno.EINVAL: "check the baud rate",
@@ -46,8 +49,9 @@ _NOT_TAKEN = "check that the autopilot runs, the wiring and the baud rate"
 
 
 def _fault(error: Exception) -> str:
-    """Return the system's error text with the remedy."""
-    # pyserial keeps the number of what failed while it set the line up only in the error that it replaced.
+    """Return the operating system's text for an error of pyserial, with the remedy."""
+    # If configuring the line fails, the exception of pyserial has no error number. The number is in the
+    # original exception, which is its context.
     for each in (error, error.__context__):
         if each is not None and each.args and isinstance(each.args[0], int):
             number = each.args[0]
@@ -56,7 +60,8 @@ def _fault(error: Exception) -> str:
 
 
 class SerialLine(Connection):
-    """Opened again when the device went away. Raises ModuleNotFoundError without pyserial."""
+    """A serial line. If the device disappears, it is opened again. Raises ModuleNotFoundError if pyserial is
+    not installed."""
 
     def __init__(self, address: str, device: str, baud: int, clock: Callable[[], float]) -> None:
         super().__init__(address, clock)
@@ -80,13 +85,13 @@ class SerialLine(Connection):
                 self._opened += 1
                 self._queue.clear()
                 self.fault = ""
-            except (OSError, ValueError) as error:  # ValueError: the baud rate
+            except (OSError, ValueError) as error:  # ValueError: the baud rate is invalid
                 self.errors += 1
                 self.fault = f"{self.address} can't be opened: {_fault(error)}"
         return self._line
 
     def _lose(self, error: OSError | None) -> None:
-        """Close a device that is gone or does not work any more; it is opened anew."""
+        """Close a device that has disappeared or failed. `_open` opens it again later."""
         if error is not None:
             self.errors += 1
         with contextlib.suppress(OSError):
@@ -99,7 +104,8 @@ class SerialLine(Connection):
             return []
         data = b""
         try:
-            # pyserial sets the line up so that a read without data returns none: then it did not hang up.
+            # Only if select() reports data, a read without data means that the device has disappeared.
+            # Without select(), it would also mean that no data has arrived.
             if select.select([line], [], [], 0.0)[0]:
                 data = os.read(line.fileno(), READ_SIZE)
                 if not data:

@@ -1,4 +1,4 @@
-"""TCP: the link that calls a port, and the one that listens at one."""
+"""The links over TCP: one connects to a port, the other listens at a port."""
 
 from __future__ import annotations
 
@@ -23,14 +23,18 @@ from efftam_flight.mavlink.links.connection import (
 from efftam_flight.mavlink.links.frame_queue import FrameQueue
 from efftam_flight.mavlink.links.udp import MISTAKES, PORT_TAKEN, REMEDY
 
-# A connection attempt without an answer is given up and made again: the system's own repeats become rare.
+# An attempt to connect that gets no answer is repeated after this time, s. The operating system itself would
+# repeat it more and more rarely.
 CALL_S = 3.0
 NOT_READ = "check that the program at the other end runs, and the link's bandwidth"
 
 
 class _Stream:
-    """One TCP connection, perhaps not answered yet. ``ended``: the error that ended it, or ConnectionError
-    when the other end closed it; None while it lasts. Raises OSError where it can't be prepared."""
+    """One TCP connection, which may still be waiting for an answer.
+
+    ``ended``: the error that ended the connection, a ConnectionError if the other end closed it; None while
+    it exists. Raises OSError if the socket's options can't be set.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
@@ -62,7 +66,7 @@ class _Stream:
         return bytes(data)
 
     def flush(self, now_s: float) -> None:
-        """Send what waits, as far as there is room."""
+        """Send as many waiting frames as the connection accepts now."""
         if self.ended is not None:
             return
         try:
@@ -83,8 +87,10 @@ class _Stream:
 
 
 class Tcp(Connection):
-    """Calls a TCP port, and calls again when the connection ended. The host's name is looked up once, at the
-    start: that blocks. Raises OSError where nobody knows it."""
+    """Connects to a TCP port, and connects again whenever the connection has ended.
+
+    The constructor resolves the host's name, which blocks. It raises OSError if the name is unknown.
+    """
 
     def __init__(self, address: str, place: tuple[str, int], clock: Callable[[], float]) -> None:
         super().__init__(address, clock)
@@ -92,7 +98,7 @@ class Tcp(Connection):
             found = socket.getaddrinfo(*place, type=socket.SOCK_STREAM)
         except OSError as error:
             raise OSError(f"{address}: {error.strerror or error}; check the host's name") from error
-        # One after the other; simulators listen on the first.
+        # Each attempt uses the next address. IPv4 comes first, because simulators listen there.
         found.sort(key=lambda entry: entry[0] != socket.AF_INET)
         self._places = itertools.cycle([(entry[0], entry[4]) for entry in found])
         self._stream: _Stream | None = None
@@ -101,7 +107,8 @@ class Tcp(Connection):
         self._open()
 
     def _open(self) -> _Stream | None:
-        """Return the connection that there is; a call without an answer is given up after a while."""
+        """Return the present connection, None if there is none. Connect again if the last connection ended,
+        or got no answer for `CALL_S`."""
         stream, waited_s = self._stream, self._clock() - self._called_s
         if stream is not None and stream.ended is not None:
             self._end(stream.ended)
@@ -122,7 +129,7 @@ class Tcp(Connection):
             return
         try:
             self._stream = _Stream(sock)
-            sock.connect_ex(place)  # the next error of receiving reports the cause
+            sock.connect_ex(place)  # its error is ignored, because the next `receive` then fails too
         except OSError as error:
             self._stream = None
             with contextlib.suppress(OSError):
@@ -134,7 +141,7 @@ class Tcp(Connection):
         self.dropped += self._stream.queue.dropped
         self._stream.close()
         self._stream = None
-        if error.errno == errno.ECONNREFUSED:  # nobody listens at the other end yet
+        if error.errno == errno.ECONNREFUSED:  # no fault: the program at the other end has not started yet
             self.errors += 1
         else:
             self._failed(error, REMEDY)
@@ -152,7 +159,7 @@ class Tcp(Connection):
 
     def send(self, data: bytes) -> None:
         stream = self._open()
-        # What waited for an answer would be old.
+        # Nothing is queued before the connection is answered, because it would be old by then.
         if stream is not None and stream.is_answered:
             stream.send(data, self._clock())
 
@@ -165,7 +172,8 @@ class Tcp(Connection):
 
 
 class TcpIn(Connection):
-    """Listens at a TCP port for up to eight peers. Raises OSError when the port can't be had."""
+    """Listens at a TCP port for up to eight peers. Raises OSError if the port is in use or not permitted, or
+    if the host's name is unknown."""
 
     def __init__(self, address: str, place: tuple[str, int], clock: Callable[[], float]) -> None:
         super().__init__(address, clock)
@@ -193,7 +201,7 @@ class TcpIn(Connection):
         self._server = server
 
     def _accept(self) -> None:
-        """Let new peers in; after an error the next try is a second later."""
+        """Accept new peers. After an error the next attempt is made after `RETRY_S`."""
         if self._server is None and self._clock() - self._opened_s >= RETRY_S:
             try:
                 self._open()
@@ -249,7 +257,8 @@ class TcpIn(Connection):
             stream.send(data, self._clock())
 
     def files(self) -> list[Any]:
-        # A caller that is not let in would wake the loop for ever.
+        # While no peer can be accepted, the server is left out: a waiting peer would make select() return at
+        # once, again and again.
         server = [self._server] if self._accepts else []
         return [*server, *(stream.socket for stream in self._streams.values() if stream.ended is None)]
 

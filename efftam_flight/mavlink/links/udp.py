@@ -1,4 +1,4 @@
-"""UDP: the link that listens and answers its callers, and the one that calls one address."""
+"""The links over UDP: one listens and answers its peers, the other sends to one address."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ from efftam_flight.mavlink.links.connection import (
 
 PEER_SILENT_S = 60.0
 MAX_DATAGRAMS = 1000
-# Errors that one call of `receive` reads away: an unreachable peer leaves one for each datagram sent to it.
+# One call of `receive` reads at most this many errors. Each datagram to an unreachable peer causes one.
 MAX_ERRORS = 32
 REMEDY = "check the network, and the firewall at both ends"
 PORT_TAKEN = "is another program listening there?"
-# At the start these are mistakes in the address, which nobody mends in flight.
+# At the start these errors mean that the address is wrong, so they are raised. Waiting would not help.
 MISTAKES = (errno.EADDRINUSE, errno.EACCES)
 
 
 class Udp(Connection):
-    """Listens, and answers everybody who sent within the last minute; or calls one address.
+    """A UDP link. If ``listens``, it sends to each peer that sent something within the last minute. Otherwise
+    it sends to the one address.
 
-    Raises OSError when the port that it should listen at can't be had, or nobody knows the host's name.
+    Raises OSError if the port to listen at is in use or not permitted, or if the host's name is unknown.
     """
 
     datagrams = True
@@ -42,11 +43,11 @@ class Udp(Connection):
         super().__init__(address, clock)
         self._listens = listens
         try:
-            # Looked up once, because a look-up blocks.
+            # The host's name is resolved only here, because that blocks.
             self._place = socket.getaddrinfo(*place, socket.AF_INET, socket.SOCK_DGRAM)[0][4]
         except socket.gaierror as error:
             raise OSError(f"{address}: {error.strerror or error}; check the host's name") from error
-        self._peers: dict[Any, float] = {}  # when each sent last
+        self._peers: dict[Any, float] = {}  # when each peer last sent something, s
         self._socket: socket.socket | None = None
         self._opened_s = -math.inf
         try:
@@ -71,7 +72,8 @@ class Udp(Connection):
             self._peers = {self._place: math.inf}
 
     def _again(self) -> socket.socket | None:
-        """Return the socket; where there is none, it is opened once a second."""
+        """Return the socket. If there is none, try once per `RETRY_S` to open it; return None if that
+        fails."""
         if self._socket is None and self._clock() - self._opened_s >= RETRY_S:
             try:
                 self._open()
@@ -80,8 +82,8 @@ class Udp(Connection):
         return self._socket
 
     def _lose(self) -> None:
-        """Close a socket that goes on failing; it is made anew, as the address or interface that it was bound
-        to may be gone."""
+        """Close a socket that keeps failing, since its address or network interface may have disappeared.
+        `_again` opens a new one."""
         if self._socket is not None and self._clock() - self._opened_s >= RETRY_S:
             with contextlib.suppress(OSError):
                 self._socket.close()
@@ -120,7 +122,8 @@ class Udp(Connection):
             return
         for peer in self._peers:
             try:
-                # A connected socket does not give the sender: its address may have another form by now.
+                # A connected socket sends without an address, since sendto() on it is an error on some
+                # systems.
                 opened.sendto(data, peer) if self._listens else opened.send(data)
             except OSError as error:
                 if error.errno in AT_PRESENT:
@@ -131,7 +134,7 @@ class Udp(Connection):
                     self._lose()
 
     def _note(self, error: OSError) -> None:
-        # That nobody listens at the other end yet is no fault.
+        # ECONNREFUSED is no fault: the program at the other end has not started yet.
         if error.errno == errno.ECONNREFUSED:
             self.errors += 1
         else:

@@ -1,1 +1,1 @@
-"""The gimbal controller as a node."""
+"""The ROS node of the gimbal controller."""

@@ -1,4 +1,5 @@
-"""The active gimbal node: at 50 Hz it hands what has arrived to the controller and lets it decide."""
+"""The loop of the active gimbal node. At 50 Hz it passes the messages that have arrived to the controller,
+and publishes the controller's command."""
 
 from __future__ import annotations
 
@@ -36,11 +37,12 @@ from efftam_ros.ros.common.nodes import (
 )
 from efftam_ros.ros.common.polling import Polled
 
-# The calibration comes with each image and hardly ever changes.
+# Time between two reads of the calibration, s. A calibration arrives with each image, and hardly ever
+# changes.
 CALIBRATION_S = 0.2
-# The tracker has up to eight answers for an image.
+# Length of the queue of answers. The tracker publishes up to eight answers for an image.
 ANSWERS = 40
-# How long the status reports a switch to another target.
+# How long the status reports that another target is steered now, s.
 SWITCH_S = 1.0
 
 
@@ -50,7 +52,7 @@ STATUS_S = 0.2
 
 
 class GimbalPublishers:
-    """Publishers of one configured node."""
+    """The publishers of a configured gimbal node."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -63,8 +65,7 @@ class GimbalPublishers:
         self.want_gimbal(False)
 
     def send_rates(self, rates: Rates, stamp_ns: int) -> None:
-        """Publish rates in axes forward-left-up, as REP 103 has them: pitch down and yaw left are
-        positive."""
+        """Publish rates in forward-left-up axes (REP 103), in which pitch down and yaw left are positive."""
         message = TwistStamped()
         message.header.stamp = stamp_like(message.header.stamp, stamp_ns)
         angular = message.twist.angular
@@ -72,14 +73,14 @@ class GimbalPublishers:
         self._rates.publish(message)
 
     def want_gimbal(self, wanted: bool) -> None:
-        """Publish whether the bridge shall take control of the gimbal, at every change."""
+        """Publish whether the bridge shall take control of the gimbal, if that has changed."""
         if wanted != self._wanted:
             self._wanted = wanted
             self._steering.publish(Bool(data=wanted))
 
     def send_status(self, command: GimbalCommand, enabled: bool, now: Instant) -> None:
-        """Publish the status at a change of what is done or why, and five times a second. Another value in a
-        reason is no change."""
+        """Publish the status when it changes, and five times a second. A reason with another number but the
+        same code is no change."""
         code = command.reason.code
         status = (enabled, command.phase, command.law, command.send, code, command.at_stop)
         if status == self._sent and now.steady_s < self._next_status_s:
@@ -91,13 +92,14 @@ class GimbalPublishers:
 
     @property
     def others(self) -> str:
-        """Other publishers of rates, as a message; empty when there are none."""
+        """A text for the user that names other publishers of rates; empty if there are none."""
         return other_publishers(
             self._node, ("rates",), "the gimbal would receive the rates of all of them; end the others first"
         )
 
     def stop(self) -> None:
-        """Zero rates, the gimbal given back, the last status, and wait until all have arrived."""
+        """Publish zero rates, then the release of the gimbal and the last status. Wait until the subscribers
+        have acknowledged them."""
         now = Instant(self._node.get_clock().now().nanoseconds, time.monotonic())
         self.send_rates(STOPPED, now.stamp_ns)
         wait_until_acknowledged([self._rates], ACKNOWLEDGED_S)
@@ -111,8 +113,8 @@ class GimbalPublishers:
 
 
 class Loop:
-    """Subscriptions and controller, from activation to deactivation. Nothing that arrives or fails to arrive
-    changes when `turn` is called."""
+    """The subscriptions and the controller of an active node. Its ticks are timed by the steady clock alone,
+    so that neither messages nor their absence can delay them."""
 
     def __init__(self, node: Node, config: ControlConfig, outputs: GimbalPublishers) -> None:
         self._node, self._config, self._outputs = node, config, outputs
@@ -120,12 +122,12 @@ class Loop:
         self._manager: GimbalManager | None = None
         self._manager_s = 0.0
         self._phase = Phase.OFF
-        self._target: int | None = None  # the one that was steered by last
-        self._switched_s = -math.inf  # when it took the place of another
+        self._target: int | None = None  # id of the steered target; None: there was none yet
+        self._switched_s = -math.inf  # steady time at which the steered target last changed
         self._warn = Throttle(lambda text: node.get_logger().warning(text))
         self._topics = [
             self._subscribe(CameraInfo, "camera_info", self._on_camera_info, sampled(1), CALIBRATION_S),
-            # Best effort: an answer that was lost and comes late is worth less than the next one.
+            # Best effort, because a lost answer that is sent again is older than the next answer.
             self._subscribe(TargetVelocity, "velocity", self._on_velocity, sampled(ANSWERS)),
             self._subscribe(QuaternionStamped, "gimbal_attitude", self._on_attitude, sampled()),
             self._subscribe(VehicleHeading, "vehicle_heading", self._on_heading, sampled()),
@@ -134,12 +136,13 @@ class Loop:
         mavros = getattr(optional_messages("mavros_msgs"), "GimbalDeviceAttitudeStatus", None)
         if mavros is not None:
             self._topics.append(self._subscribe(mavros, "mavros_gimbal_attitude", self._on_mavros, sampled()))
-        # Steady, so that a stopped or set clock of the images does not stop the controller.
+        # Ticks are timed by the steady clock, so that the controller does not stop with the images' clock.
         self._due_s = time.monotonic()
 
     @property
     def _now(self) -> Instant:
-        """Read for each message: one that arrives while a slow turn is at work is not from the future."""
+        """The present time. It is read anew for each message. Otherwise a message that arrives during a slow
+        tick would seem to lie in the future."""
         return Instant(self._node.get_clock().now().nanoseconds, time.monotonic())
 
     def _subscribe(
@@ -148,7 +151,7 @@ class Loop:
         return Polled(self._node, kind, topic, take, qos, self._warn, period_s)
 
     def turn(self) -> float:
-        """Tick when it is due; return the time until the next tick, s."""
+        """Read the topics and do the tick, if it is due. Return the time until the next tick, s."""
         now_s = time.monotonic()
         if now_s >= self._due_s:
             self._due_s = self._due_s + TICK_S if now_s < self._due_s + TICK_S else now_s + TICK_S
@@ -158,15 +161,15 @@ class Loop:
         return self._due_s - time.monotonic()
 
     def close(self) -> None:
-        self._outputs.stop()  # first, as closing a subscription may take a while
+        self._outputs.stop()  # before the subscriptions are closed, because that may take a while
         for topic in self._topics:
             topic.close()
 
     def set_enabled(self, enabled: bool) -> Reason:
-        """Steer, or stop; what that waits for.
+        """Enable or disable steering. Return what steering waits for; empty if it waits for nothing.
 
-        Raises InputError when the bridge would read the rates in another frame, or would get those of
-        another node too.
+        Raise InputError if the bridge's `yaw_lock` differs from this node's, or if another node publishes
+        rates.
         """
         if enabled:
             self._check_yaw_lock()
@@ -193,10 +196,11 @@ class Loop:
             command = replace(command, reason=switched)
         if command.send:
             self._outputs.send_rates(command.rates, now.stamp_ns)
-        # The gimbal is given back when the zeros after the last motion are out.
+        # Control is released after the zero rates that follow the last motion have been sent.
         self._outputs.want_gimbal(self._control.enabled or command.send)
         self._outputs.send_status(command, self._control.enabled, now)
-        # An answer that is a little late is followed by its prediction, many times a second.
+        # Changes between FOLLOWING and PREDICTING are not logged. They may occur many times a second,
+        # whenever an answer is a little late.
         phase = Phase.FOLLOWING if command.phase is Phase.PREDICTING else command.phase
         if phase is not self._phase:
             self._phase = phase
@@ -204,8 +208,8 @@ class Loop:
             self._node.get_logger().info(f"{command.phase.value}{because}")
 
     def _on_velocity(self, message: Any) -> None:
-        """Take the answers of the steered target alone. Another steered target has another selection, with
-        which the controller starts again at the cautious rates."""
+        """Pass an answer to the controller, if it is of the steered target. When another target is steered,
+        its answers have another selection, and the controller starts again with cautious rates."""
         if not message.steered:
             return
         estimate = motion_report(message)
@@ -250,7 +254,7 @@ class Loop:
         self._manager, self._manager_s = message, self._now.steady_s
         self._control.on_control(control, Reason.read(message.reason_code, message.reason))
         self._control.on_gimbal_alive(message.alive)
-        if self._control.enabled:  # perhaps before the bridge published
+        if self._control.enabled:  # checked again, as steering may be enabled before the bridge has published
             try:
                 self._check_yaw_lock()
             except InputError as error:

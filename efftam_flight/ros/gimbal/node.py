@@ -1,4 +1,5 @@
-"""The lifecycle node `efftam_gimbal`: steers a gimbal by the tracker's answers once it is enabled."""
+"""The lifecycle node `efftam_gimbal`. It steers a gimbal by the tracker's answers while steering is
+enabled."""
 
 from __future__ import annotations
 
@@ -19,15 +20,15 @@ NODE_NAME = "efftam_gimbal"
 
 
 class GimbalNode(ReportingNode):
-    """Turns `velocity` into `rates`. Nothing moves until steering is enabled by the service
-    ``~/enable``; a deactivation disables it.
+    """Computes the topic `rates` from the topic `velocity`. Nothing moves until the service ``~/enable``
+    enables steering. A deactivation disables it.
 
-    | transition | takes | gives back |
-    |---|---|---|
-    | configure | parameters, publishers, service | |
-    | activate | subscriptions | |
-    | deactivate | | zero rates, the gimbal, subscriptions |
-    | cleanup, shutdown | | publishers, service |
+    | transition | effect |
+    |---|---|
+    | configure | reads the parameters, creates publishers and service |
+    | activate | creates the subscriptions |
+    | deactivate | publishes zero rates, releases the gimbal, closes the subscriptions |
+    | cleanup, shutdown | destroys publishers and service |
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -40,11 +41,12 @@ class GimbalNode(ReportingNode):
         self.add_on_set_parameters_callback(self._on_set_parameters)
 
     def tick(self) -> float | None:
-        """Do the due work while active; see `run_node`."""
+        """Do the work that is due. Return the time until the next call, s, or None while the node is
+        inactive; see `run_node`."""
         return None if self._loop is None else self._loop.turn()
 
     def close(self) -> None:
-        """Stop the gimbal and free everything; the node cannot be used afterwards."""
+        """Stop the gimbal and destroy the node, which can't be used afterwards."""
         self.release()
         self.destroy_node()
 
@@ -89,10 +91,14 @@ class GimbalNode(ReportingNode):
         response.success = True
         response.message = "steering" if request.data else "stopped"
         if waits_for:
+<<<<<<< HEAD
             # The normal answer: the bridge requests control only now.
             is_requested = waits_for.code is ReasonCode.CONTROL_AWAITED
             outlook = "turns once control is granted" if is_requested else "can't turn yet"
             response.message = f"enabled; the gimbal {outlook}: {waits_for}"
+=======
+            response.message = f"enabled; steering begins later: {waits_for}"
+>>>>>>> main
         return response
 
     def _on_set_parameters(self, parameters: list[Any]) -> SetParametersResult:

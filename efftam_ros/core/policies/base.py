@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -63,7 +64,7 @@ class Choice:
     box, None when the candidate is not accepted; ``reason``: why it is not; ``motion_iou``: IoU
     with the predicted box, where the policy uses it; ``jumped``: accepted away from the predicted position,
     so that the motion filter is re-initialised; ``partial``: accepted, but only part of the target is
-    visible."""
+    visible; ``confidence``: the probability that ``box`` is on the target, NaN where it is not known."""
 
     index: int
     present: bool
@@ -72,6 +73,7 @@ class Choice:
     motion_iou: float | None = None
     jumped: bool = False
     partial: bool = False
+    confidence: float = math.nan
 
 
 class Policy:

@@ -25,6 +25,9 @@ from efftam_ros.core.policies.base import (
     best_quality,
 )
 from efftam_ros.core.policies.constants import (
+    CLAIM_AREA,
+    CLAIM_DEFICIT,
+    CLAIM_LOG_ODDS,
     CLEAR,
     DOUBTED_FRAMES,
     GROWN_CLEARNESS,
@@ -97,6 +100,15 @@ class TargetModel:
             areas.clear()
             areas.extend(known)
         self.usual_area = median(self._confirmed_areas) if self._confirmed_areas else None
+
+    def confidence(self, area: float, deficit: float) -> float:
+        """Probability that a claimed box is on the target, 0..1.
+
+        ``area``: px^2; ``deficit``: by how much it is less like the target than usual, at least 0; NaN: not
+        known, and so is the probability.
+        """
+        change = 0.0 if self.usual_area is None else abs(math.log(max(area, 1.0) / max(self.usual_area, 1.0)))
+        return 1.0 / (1.0 + math.exp(CLAIM_DEFICIT * deficit + CLAIM_AREA * change - CLAIM_LOG_ODDS))
 
     def llr(self, area: float | None, quality: float, presence_logit: float, deficit: float) -> float:
         """Log-likelihood ratio that a candidate is the target rather than something else.
@@ -243,10 +255,15 @@ class DefaultPolicy(Policy):
         reason = NO_REASON
         for seen in ranked:
             refusal = self._refusal(seen, candidates, context)
-            if not refusal:
+            gallery, is_unbroken = context.looks.gallery, context.is_confirmed
+            deficit = (
+                gallery.deficit_now if is_unbroken else gallery.deficit(context.looks.likeness(seen.box))
+            )
+            confidence = self._model.confidence(seen.area, deficit)
+            if not refusal and not confidence < self.config.least_confidence:
                 partial = context.is_confirmed and self._share(seen.area) < MOVING_SHARE
-                return Choice(seen.index, True, seen.box, motion_iou=seen.overlap, partial=partial)
-            reason = reason or refusal
+                return Choice(seen.index, True, seen.box, NO_REASON, seen.overlap, False, partial, confidence)
+            reason = reason or refusal or self._not_confident(confidence)
         context.search.begin(context.size, context.motion)
         self._observe(candidates, context)
         return Choice(ranked[0].index, True, None, reason, ranked[0].overlap)
@@ -260,19 +277,25 @@ class DefaultPolicy(Policy):
         ranked = self._ranked(candidates, None) if present else []
         least = SEEN_SHARE * self._model.usual_quality
         clear = [seen for seen in ranked if not seen.quality < least]
+        accepted, reason = search.accepted, ReasonCode.UNSURE_RETURN.reason(search=search.summary)
         for seen in clear:
-            if self._is_near(seen.box, context) and self._is_sure(seen, candidates, context.looks):
-                return Choice(seen.index, True, seen.box, motion_iou=seen.overlap)
-        accepted = search.accepted
-        found = [seen for seen in clear if accepted is not None and _is_same(accepted, seen.box)]
-        if found:
-            seen, reason = found[0], ReasonCode.FOUND_AGAIN.reason()
-            return Choice(seen.index, True, seen.box, reason, seen.overlap, jumped=True)
+            is_near = self._is_near(seen.box, context) and self._is_sure(seen, candidates, context.looks)
+            if not is_near and (accepted is None or not _is_same(accepted, seen.box)):
+                continue
+            deficit = context.looks.gallery.deficit(context.looks.likeness(seen.box))
+            confidence = self._model.confidence(seen.area, deficit)
+            if not confidence < self.config.least_confidence:
+                how = NO_REASON if is_near else ReasonCode.FOUND_AGAIN.reason()
+                return Choice(seen.index, True, seen.box, how, seen.overlap, not is_near, False, confidence)
+            reason = self._not_confident(confidence)
         if ranked:
-            reason = ReasonCode.UNSURE_RETURN.reason(search=search.summary)
             return Choice(ranked[0].index, present, None, reason)
         lack = ReasonCode.EMPTY_MASK.reason() if present else absence_reason(candidates)
         return Choice(best_quality(candidates), present, None, lack.with_detail(search.summary))
+
+    def _not_confident(self, confidence: float) -> Reason:
+        limit = self.config.least_confidence
+        return ReasonCode.NOT_CONFIDENT.reason(confidence=confidence, least=limit)
 
     def _observe(self, candidates: Candidates, context: FrameContext) -> None:
         """Add what the frame's own view shows to the search."""
@@ -313,6 +336,11 @@ class DefaultPolicy(Policy):
             if not llr > least:
                 return ReasonCode.POINTS_LOST.reason()
         return NO_REASON
+
+    @property
+    def usual_area(self) -> float | None:
+        """The target's usual area, image px^2; None before the first confirmed frame."""
+        return self._model.usual_area
 
     def _is_still(self, box: Box, context: FrameContext) -> bool:
         """Return whether a candidate lies where the target was in the image just before."""

@@ -1,1 +1,1 @@
-"""CUDA through cuda-bindings: checked calls, memory, streams, kernels."""
+"""Wraps the CUDA driver (by cuda-bindings): checked calls, memory, streams and kernels."""

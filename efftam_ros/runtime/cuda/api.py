@@ -1,4 +1,4 @@
-"""Checked calls to the CUDA driver through cuda-bindings, and the GPU of a process."""
+"""Calls the CUDA driver by cuda-bindings, checks every status, and opens the GPU."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ STICKY = {
     46: "the GPU is lost or held by another process: look at nvidia-smi and dmesg",
     214: "the GPU's memory is damaged (uncorrectable ECC error): look at nvidia-smi -q",
     220: "the link between GPUs failed: look at nvidia-smi nvlink",
-    700: "a kernel or a copy left its buffers",
+    700: "a kernel or a copy used memory outside its buffers",
     702: "a kernel ran longer than the system allows",
     709: "the device's context was destroyed, by cudaDeviceReset or by a forked process",
     710: "a kernel's assertion failed",
-    714: "a kernel broke its stack",
-    715: "a kernel held an illegal instruction",
+    714: "a kernel damaged its stack",
+    715: "a kernel contained an illegal instruction",
     716: "a kernel read a misaligned address",
     717: "a kernel used an address of the wrong memory space",
     718: "a kernel jumped to an invalid address",
@@ -32,7 +32,7 @@ STICKY = {
     721: "a kernel ended without giving back its tensor memory",
     999: "the GPU may be lost: look at nvidia-smi and dmesg",
 }
-"""Errors after which every CUDA call of the process fails, with their meaning."""
+"""By status code, the meaning of errors after which every CUDA call of the process fails."""
 
 REMEDIES = {
     2: "stop other programs that hold GPU memory, or choose a smaller bundle",
@@ -49,7 +49,7 @@ REMEDIES = {
         (805, 806, 807), "CUDA's multi-process service (MPS) does not answer: nvidia-cuda-mps-control -d"
     ),
     **dict.fromkeys(
-        (808, 809), "as many programs use CUDA's multi-process service (MPS) as it takes: stop some"
+        (808, 809), "CUDA's multi-process service (MPS) serves as many programs as it can: stop some"
     ),
     803: "the driver's library is older or newer than its kernel module: reboot",
     810: "CUDA's multi-process service (MPS) ended this program's work: look at its log",
@@ -66,7 +66,10 @@ NO_DRIVER = (
 
 
 class CudaError(RuntimeError):
-    """A failed CUDA call: ``call``, its status ``code`` and ``name``. The text is one line."""
+    """A call of the CUDA driver failed. The text is one line with a remedy.
+
+    ``call``: name of the function. ``code``, ``name``: number and name of its status.
+    """
 
     def __init__(self, call: str, code: int, name: str, detail: str = "") -> None:
         self.call = call
@@ -78,21 +81,24 @@ class CudaError(RuntimeError):
 
 
 class DeviceLostError(CudaError, PipelineLostError):
-    """A `CudaError` after which every call of this process fails."""
+    """A `CudaError` after which every CUDA call of this process fails."""
 
 
 NO_DEVICE = 100
 OLDEST_DRIVER = 12020
-"""Reads the package's PTX (ISA 8.2)."""
+"""Smallest CUDA version of a driver that can read the package's PTX (ISA 8.2): 12020 is 12.2."""
 OLDEST_BINDINGS = (12, 9, 1)
-"""Older ones keep Python's lock while they wait for the GPU, so that every other thread stands still."""
+"""Oldest usable version of cuda-bindings.
+
+Older versions hold Python's interpreter lock while they wait for the GPU, so that no other thread can run.
+"""
 
 
 class Cuda:
-    """The module cuda.bindings.driver, 12.9.1 to 13, with every status checked.
+    """The functions of the CUDA driver, called by the module cuda.bindings.driver (12.9.1 to 13).
 
-    The driver's interface alone: cuda-bindings carry a CUDA runtime of their own, which may be newer than the
-    driver supports (on a Jetson with JetPack 6 it is).
+    Every status is checked. The CUDA runtime in cuda-bindings is not used, because it may be newer than the
+    driver supports, as on a Jetson with JetPack 6.
     """
 
     def __init__(self, driver: Any) -> None:
@@ -103,7 +109,7 @@ class Cuda:
     def load(cls) -> Cuda:
         """Import cuda-bindings and check the driver.
 
-        Raises BackendError: no cuda-bindings, no driver, a driver too old for them, or bindings too old.
+        Raises BackendError if cuda-bindings or the driver is missing or too old.
         """
         try:
             driver = importlib.import_module("cuda.bindings.driver")
@@ -112,7 +118,7 @@ class Cuda:
             if not has_driver():
                 raise BackendError("there is no NVIDIA driver", NO_DRIVER) from error
             raise BackendError(f"cuda-bindings can't be imported ({error})", NO_BINDINGS) from error
-        # nvidia-smi numbers GPUs by their place on the bus, CUDA by their speed unless set otherwise.
+        # With this order the indices of GPUs are those of nvidia-smi. CUDA's default order is by speed.
         os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         cuda = cls(driver)
         cuda.require_driver()
@@ -126,7 +132,10 @@ class Cuda:
         return cuda
 
     def require_driver(self) -> int:
-        """Return the driver's CUDA version, as 12020 for 12.2. Raises BackendError as `load` does."""
+        """Start the driver and return its CUDA version, as 12020 for 12.2.
+
+        Raises BackendError if the driver is missing or too old, or if it does not start.
+        """
         try:
             version = int(self.call("cuDriverGetVersion"))
             major = int(self.driver.CUDA_VERSION) // 1000
@@ -151,36 +160,42 @@ class Cuda:
             raise BackendError("the NVIDIA driver does not start", str(error)) from error
         except BackendError:
             raise
-        except RuntimeError as error:  # cuda-bindings without libcuda
+        except RuntimeError as error:  # raised by cuda-bindings if they don't find libcuda
             raise BackendError("there is no NVIDIA driver", NO_DRIVER) from error
         return version
 
     def call(self, name: str, *args: Any, detail: str = "") -> Any:
-        """Call the driver function ``name``.
+        """Call the driver's function ``name``, and return its value, a tuple of its values, or None.
 
-        Returns None, its value, or a tuple of values. Raises CudaError, with ``detail`` in its text.
+        Raises CudaError if its status is not success. The text of the error contains ``detail``.
         """
         return self.checked(name, getattr(self.driver, name)(*args), detail)
 
     def release(self, name: str, *args: Any) -> None:
-        """Call the driver function ``name`` that releases a resource.
+        """Call the driver's function ``name``, which frees a resource.
 
-        Raises CudaError except for a lost context, with which the resource is lost, too.
+        Raises CudaError, but not after an error that ends the use of the GPU, because that also frees the
+        resource.
         """
         with suppress(DeviceLostError):
             self.call(name, *args)
 
     def make_current(self, index: int) -> None:
-        """Make the primary context of GPU ``index``, which all libraries of the process share, current in the
-        calling thread. Raises CudaError."""
+        """Make the primary context of GPU ``index`` current in this thread. Raises CudaError.
+
+        All libraries of a process share the primary context.
+        """
         if index not in self._contexts:
             device = self.call("cuDeviceGet", index)
             self._contexts[index] = self.call("cuDevicePrimaryCtxRetain", device)
         self.call("cuCtxSetCurrent", self._contexts[index])
 
     def close(self) -> None:
-        """Give the contexts back; the last owner's call frees the driver's memory on the GPU. Everything made
-        with it must be closed. Can be called twice; `make_current` takes a context again."""
+        """Release the contexts. Everything that uses them must have been closed before.
+
+        The driver frees a context and its memory when all libraries of the process have released it. Can be
+        called twice. `make_current` can be called afterwards, and uses a new context.
+        """
         while self._contexts:
             index, _ = self._contexts.popitem()
             with suppress(DeviceLostError):
@@ -188,7 +203,10 @@ class Cuda:
 
     @staticmethod
     def checked(name: str, answer: tuple[Any, ...], detail: str = "") -> Any:
-        """Return the values in the return value of a call, as `call` returns them."""
+        """Check what the driver's function ``name`` returned: its status and its values.
+
+        Returns the value, a tuple of the values, or None. Raises CudaError if the status is not success.
+        """
         status, *values = answer
         if int(status):
             kind = DeviceLostError if int(status) in STICKY else CudaError
@@ -199,7 +217,7 @@ class Cuda:
 
 
 def number_of(handle: Any) -> int:
-    """Return the address in a handle of cuda-bindings, of which int() is deprecated."""
+    """Return the address that a handle of cuda-bindings contains. `int(handle)` is deprecated there."""
     from cuda.bindings.utils import get_cuda_native_handle
 
     return int(get_cuda_native_handle(handle))
@@ -214,12 +232,12 @@ def has_driver() -> bool:
 
 
 def dotted(version: int) -> str:
-    """ "12.2" for 12020."""
+    """Return a version of CUDA as text, such as "12.2" for 12020."""
     return f"{version // 1000}.{version % 1000 // 10}"
 
 
 def megabytes(nbytes: int) -> str:
-    """ "12 MB", of 1,000,000 bytes, rounded up."""
+    """Return a number of bytes as text, such as "12 MB", rounded up. A MB is 1,000,000 bytes."""
     return f"{-(-nbytes // 1_000_000)} MB"
 
 
@@ -229,7 +247,18 @@ EVEN_GIB = 2 << 30
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """A GPU and its driver; ``driver_version`` as 12020 for CUDA 12.2, ``free_bytes`` when it was opened."""
+    """Properties of a GPU and of its driver.
+
+    Attributes:
+        index: Index of the GPU.
+        name: Name of the GPU, such as "Orin".
+        compute_capability: Major and minor number.
+        multiprocessors: Number of multiprocessors.
+        total_bytes: Size of the GPU's memory.
+        free_bytes: Free memory when the GPU was opened.
+        integrated: Whether GPU and CPU share their memory.
+        driver_version: The driver's CUDA version, as 12020 for 12.2.
+    """
 
     index: int
     name: str
@@ -242,17 +271,23 @@ class DeviceFacts:
 
     @property
     def capability(self) -> str:
-        """Such as "8.7"."""
+        """The compute capability as text, such as "8.7"."""
         return ".".join(map(str, self.compute_capability))
 
     @property
     def memory_gib(self) -> int:
-        """Memory in GiB, rounded up to an even number: what the system keeps for itself varies."""
+        """Memory of the GPU, GiB, rounded up to an even number.
+
+        It is rounded, because the system reserves a varying part of the memory.
+        """
         return 2 * -(-self.total_bytes // EVEN_GIB)
 
     @property
     def board(self) -> str:
-        """What makes engines of one board useless on another: all Jetson Orins are called "Orin"."""
+        """Name and properties of the GPU. Engines can be used only where this text is the same.
+
+        The name alone is not enough, because different Jetson boards have the name "Orin".
+        """
         return (
             f"{self.name}, compute capability {self.capability}, {self.multiprocessors} multiprocessors,"
             f" {self.memory_gib} GiB"
@@ -260,10 +295,10 @@ class DeviceFacts:
 
 
 def open_device(cuda: Cuda, index: int = 0, needed_bytes: int = 0) -> DeviceFacts:
-    """Make GPU ``index`` current in this thread, in the primary context, which all libraries share.
+    """Make the primary context of GPU ``index`` current in this thread, and return the GPU's properties.
 
-    Raises BackendError: driver missing or too old, no such GPU, a GPU that does not start, or less than
-    ``needed_bytes`` of free memory.
+    Raises BackendError if the driver is missing or too old, there is no such GPU, the GPU does not start, or
+    less than ``needed_bytes`` of its memory are free.
     """
     driver_version = cuda.require_driver()
     try:
@@ -296,7 +331,7 @@ def open_device(cuda: Cuda, index: int = 0, needed_bytes: int = 0) -> DeviceFact
         )
     except CudaError as error:
         raise BackendError(f"GPU {index} does not open", str(error)) from error
-    # On integrated GPUs the page cache counts as used, but the kernel frees it on demand.
+    # An integrated GPU counts the system's page cache as used memory, but the system frees it when needed.
     if needed_bytes > free and not facts.integrated:
         raise BackendError(
             f"GPU {index} ({facts.name}) has {free // 1_000_000} MB of {megabytes(total)} free "

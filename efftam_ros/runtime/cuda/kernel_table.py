@@ -1,6 +1,6 @@
-"""Signatures of the CUDA kernels: PTX file, parameters in order, layout of the structs they read.
+"""Signatures of the CUDA kernels: PTX file, parameters in order, and layout of the structs that they read.
 
-Threads that a launch needs (surplus threads return at once):
+A launch needs at least the number of threads in this table. Surplus threads return at once.
 
 | kernel | threads |
 |---|---|
@@ -10,7 +10,7 @@ Threads that a launch needs (surplus threads return at once):
 | `choose_candidate` | x: cells + channels + 2 |
 | `store_memory` | x: map_size + channels |
 
-Array shapes are stated beside the kernels in ``kernels/*.cu``.
+The shapes of the arrays are stated with the kernels in ``kernels/*.cu``.
 """
 
 from __future__ import annotations
@@ -28,11 +28,14 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.cuda.memory import aligned
 
 KERNEL_FOLDER = Path(__file__).parent / "kernels"
-"""CUDA sources, PTX, and ``kernels.json`` with the sha256 of each."""
+"""Folder of the CUDA sources, of the PTX made from them, and of ``kernels.json`` with the hashes of both."""
 
 
 def _struct(*fields: tuple[str, str]) -> np.dtype[Any]:
-    """Fields in order: pairs of a type and the names of its numbers, "name[3]" for three of them."""
+    """Return the numpy type of a C struct of numbers without padding.
+
+    ``fields``: pairs of a type and the names of its numbers, in order. "name[3]" is an array of three.
+    """
     numbers = [(name, kind) for kind, names in fields for name in names.split()]
     return np.dtype([(n[:-3], kind, 3) if n.endswith("[3]") else (n, kind) for n, kind in numbers])
 
@@ -42,16 +45,16 @@ PREPROCESS_PARAMS = _struct(
     ("<f4", "x y scale_x scale_y gain[3] shift[3]"),
     ("<i4", "full_view"),
 )
-"""``struct PreprocessParams`` of preprocess.cu."""
+"""Type of ``struct PreprocessParams`` in preprocess.cu."""
 
 MASK_VIEW = _struct(("<i4", "width height low x0 y0 x1 y1"), ("<f4", "start_x start_y cells_x cells_y"))
-"""``struct MaskView`` of masks.cu."""
+"""Type of ``struct MaskView`` in masks.cu."""
 
 MASK = "mask_view"
-"""Name of the mask kernel's parameters."""
+"""Name of the tensor with the mask kernel's parameters."""
 
 VIEW_BYTES = aligned(PREPROCESS_PARAMS.itemsize)
-"""Between the descriptions of two views."""
+"""Distance from the parameters of one view to those of the next, bytes."""
 
 Access = Literal["in", "out", "inout", "value"]
 Argument = type[ctypes.c_void_p] | type[ctypes.c_int]
@@ -59,8 +62,11 @@ Argument = type[ctypes.c_void_p] | type[ctypes.c_int]
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter: a device pointer that the kernel reads ("in"), writes in full ("out") or in part
-    ("inout"), or an integer ("value")."""
+    """A parameter of a kernel.
+
+    ``access``: "in", "out" and "inout" are for device addresses of arrays, which the kernel reads ("in"),
+    writes completely ("out") or writes partly ("inout"). "value" is for an integer.
+    """
 
     name: str
     ctype: Argument
@@ -69,14 +75,18 @@ class Parameter:
 
 @dataclass(frozen=True)
 class KernelSignature:
-    """``file``: name of the source and of the PTX, without suffix; ``parameters`` in launch order."""
+    """Where a kernel is, and its parameters.
+
+    ``file``: name of its source and of its PTX file, without suffix. ``parameters``: in the order of the
+    kernel's arguments.
+    """
 
     file: str
     parameters: tuple[Parameter, ...]
 
     @property
     def types(self) -> tuple[Argument, ...]:
-        """The parameters' ctypes, for `KernelModule.kernel`."""
+        """The ctypes types of the parameters, for `KernelModule.kernel`."""
         return tuple(parameter.ctype for parameter in self.parameters)
 
 
@@ -110,13 +120,13 @@ KERNELS: dict[str, KernelSignature] = {
         + _numbers("map_size channels rounds"),
     ),
 }
-"""Every kernel by name."""
+"""The signatures of all kernels by name."""
 
 
 def load_ptx(file: str, folder: Path = KERNEL_FOLDER) -> bytes:
-    """Return the content of ``kernels/<file>.ptx``, without a terminating NUL.
+    """Return the content of the PTX file ``<file>.ptx`` in the folder, without a terminating NUL.
 
-    Raises InputError when it is missing, or when source or PTX do not match the hashes in ``kernels.json``.
+    Raises InputError if a file is missing, or if source or PTX do not have the hashes in ``kernels.json``.
     """
     remedy = "install efftam_ros again, or run scripts/build_ptx where the source was changed"
     try:

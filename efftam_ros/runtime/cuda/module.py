@@ -1,4 +1,4 @@
-"""Loads PTX, the package's or any other, and launches its kernels."""
+"""Loads CUDA kernels from PTX, and launches them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ LOG_BYTES = 8192
 
 
 class KernelModule:
-    """PTX, compiled by the driver for the current GPU."""
+    """A module of kernels, compiled by the driver from PTX for the current GPU."""
 
     def __init__(self, cuda: Cuda, ptx: bytes) -> None:
-        """May take seconds when the driver has no cached result. Raises CudaError with the compiler's log."""
+        """Compile the PTX, which may take seconds if the driver has no cached result.
+
+        Raises CudaError with the compiler's log.
+        """
         self._cuda = cuda
         options = cuda.driver.CUjit_option
         log = bytearray(LOG_BYTES)
@@ -30,8 +33,10 @@ class KernelModule:
             raise CudaError(error.call, error.code, error.name, message) from error
 
     def kernel(self, name: str, *types: Any) -> Kernel:
-        """Return the ``extern "C"`` kernel ``name`` with parameters of these ctypes. Raises CudaError without
-        it."""
+        """Return the ``extern "C"`` kernel with this name. Raises CudaError if the module has none.
+
+        ``types``: the ctypes types of its parameters.
+        """
         if self._module is None:
             raise ValueError("this module was closed; load it again")
         function = self._cuda.call(
@@ -40,14 +45,14 @@ class KernelModule:
         return Kernel(self._cuda, name, function, types)
 
     def close(self) -> None:
-        """Unload the module; no pending work may use its kernels. Can be called twice."""
+        """Unload the module. No pending work may use its kernels. Can be called twice."""
         if self._module is not None:
             module, self._module = self._module, None
             self._cuda.release("cuModuleUnload", module)
 
 
 class Kernel:
-    """A kernel; its module must stay open."""
+    """A kernel of a `KernelModule`, which must stay open while the kernel is used."""
 
     def __init__(self, cuda: Cuda, name: str, function: Any, types: tuple[Any, ...]) -> None:
         self._cuda = cuda
@@ -56,9 +61,12 @@ class Kernel:
         self._types = types
 
     def bind(self, grid: tuple[int, int, int], block: tuple[int, int, int], *values: Any) -> Launch:
-        """Prepare a launch of ``grid`` blocks of ``block`` threads. ``values``: numbers, or device addresses
-        (c_void_p). Raises TypeError (another number of arguments) and
-        ValueError (a null address, a number out of range of its type)."""
+        """Prepare a launch of ``grid`` blocks with ``block`` threads each.
+
+        ``values``: the arguments, which are integers, or device addresses where the type is c_void_p. Raises
+        TypeError for a wrong number of arguments, and ValueError for a null address or an integer that its
+        type can't represent.
+        """
         if len(values) != len(self._types):
             raise TypeError(f"{self._name} takes {len(self._types)} arguments, not {len(values)}")
         arguments = tuple(
@@ -71,14 +79,14 @@ class Kernel:
         argument = kind(value)
         if kind is ctypes.c_void_p and not argument.value:
             raise ValueError(f"argument {position} of {self._name} is no address: {value!r}")
-        # ctypes truncates silently.
+        # Checked here, because ctypes cuts off the bits of an integer that is too large.
         if isinstance(value, int | np.integer) and argument.value != value:
             raise ValueError(f"argument {position} of {self._name} does not fit {kind.__name__}: {value}")
         return argument
 
 
 class Launch:
-    """A kernel with converted arguments, so that `run` only launches."""
+    """A prepared launch. Its arguments are converted already, so that `run` takes little time."""
 
     def __init__(
         self,
@@ -90,7 +98,7 @@ class Launch:
     ) -> None:
         self._cuda = cuda
         self._start = (function, *grid, *block, 0)
-        self._arguments = arguments  # kept alive for the addresses below
+        self._arguments = arguments  # stored, because `_addresses` points to them
         self._addresses = np.array([ctypes.addressof(argument) for argument in arguments], np.uint64)
         self._parameters = int(self._addresses.ctypes.data)
 
@@ -100,16 +108,22 @@ class Launch:
 
 
 THREADS = 256
-"""Threads per block; one thread computes one element."""
+"""Number of threads of a block, if a kernel has threads in x only."""
 TILE = (32, 8)
-"""The same number as a tile of an image: its threads read pixels that lie close together."""
+"""Numbers of threads of a block in x and y, for kernels on images.
+
+The product is `THREADS`. Threads of a tile read pixels near each other, which are cached together.
+"""
 
 
 class KernelSet:
-    """All kernels of `kernel_table.KERNELS`; the driver compiles their PTX in the constructor."""
+    """All kernels of `kernel_table.KERNELS`, compiled by the driver."""
 
     def __init__(self, cuda: Cuda) -> None:
-        """Raises InputError (a damaged PTX file) and CudaError (a driver that can't read it)."""
+        """Load and compile the PTX files.
+
+        Raises InputError if a file is damaged, and CudaError if the driver can't compile it.
+        """
         self._modules: dict[str, KernelModule] = {}
         try:
             for file in sorted({signature.file for signature in KERNELS.values()}):
@@ -123,7 +137,10 @@ class KernelSet:
             raise
 
     def launch(self, name: str, work: tuple[int, int], *values: int) -> Launch:
-        """Bind a kernel to arguments (device addresses and integers); ``work``: threads in x and y."""
+        """Prepare a launch of a kernel with these arguments, which are device addresses and integers.
+
+        ``work``: the smallest numbers of threads in x and y.
+        """
         columns, rows = work
         across, down = TILE if rows > 1 else (THREADS, 1)
         grid = (-(-columns // across), -(-rows // down), 1)

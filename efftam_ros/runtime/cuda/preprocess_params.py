@@ -1,4 +1,4 @@
-"""Parameter structs of the preprocessing and mask kernels."""
+"""Makes the parameters of the kernels ``preprocess`` and ``mask_upsample``."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ from efftam_ros.runtime.cuda.kernel_table import MASK_VIEW, PREPROCESS_PARAMS
 from efftam_ros.runtime.preprocess import centres_within, fineness
 
 Record = NDArray[np.void]
-"""A structured array of shape []."""
+"""A struct as a numpy array of shape []."""
 
-# Rows and columns outside the view that its samples may read: one for bilinear interpolation, one for Bayer
-# demosaicing, one for the rounding of positions to float32.
+# How far outside a view its samples may read pixels, px. One pixel is for bilinear interpolation, one for
+# Bayer demosaicing, and one for the rounding of positions to float32.
 _MARGIN = 3
 
 
 class Part(NamedTuple):
-    """Rows ``top`` to ``bottom`` - 1 of `Image.rows`, of each the bytes ``left`` to ``right`` - 1."""
+    """A part of `Image.rows`: some of its rows, and the same bytes of each.
+
+    The rows are ``top`` to ``bottom`` - 1, the bytes ``left`` to ``right`` - 1.
+    """
 
     top: int
     bottom: int
@@ -31,7 +34,7 @@ class Part(NamedTuple):
 
     @property
     def slices(self) -> tuple[slice, slice]:
-        """Its rows and columns."""
+        """The indices of the part in `Image.rows`: its rows, and its bytes in each row."""
         return slice(self.top, self.bottom), slice(self.left, self.right)
 
     @property
@@ -48,9 +51,9 @@ class Part(NamedTuple):
 
 
 class PreprocessParameters:
-    """Fills the parameters of the preprocessing kernel, the device's counterpart of `Preprocessor`.
+    """Makes the parameters of the kernel ``preprocess``, which computes on the GPU what `Preprocessor` does.
 
-    ``side``: network px; ``mean``, ``std``: per RGB channel, for values in 0..1.
+    ``side``: side of the network's input, px. ``mean``, ``std``: of the R, G and B channels, for values 0..1.
     """
 
     def __init__(self, side: int, mean: tuple[float, float, float], std: tuple[float, float, float]) -> None:
@@ -61,8 +64,8 @@ class PreprocessParameters:
     def record(self, image: Image, view: View) -> Record:
         """Return the kernel's parameters for a view of an image, dtype PREPROCESS_PARAMS, shape [].
 
-        The kernel reads a C-contiguous copy of ``image.rows``: uint8 [R, B], rows B bytes apart. Raises
-        InputError as `pixels.check_image` does.
+        The kernel must receive the address of a C-contiguous copy of ``image.rows``. Raises InputError for an
+        image that can't be used, and ValueError for a view of another side.
         """
         encoding = self._checked(image, view)
         record = np.zeros((), PREPROCESS_PARAMS)
@@ -79,10 +82,11 @@ class PreprocessParameters:
         return record
 
     def needed_parts(self, image: Image, view: View) -> tuple[Part, ...]:
-        """Return the bytes of ``image.rows`` that the kernel reads.
+        """Return the parts of ``image.rows`` that the kernel reads for a view.
 
-        One part, or two (luma, chroma) for a window of nv12 and nv21; none for a view outside the image. All
-        other bytes may be left uninitialised. Raises InputError as `record` does.
+        There is one part, or two for a window of nv12 and nv21 (brightness, colour), or none for a view
+        outside the image. All other bytes on the GPU may be undefined. Raises InputError for an image that
+        can't be used, and ValueError for a view of another side.
         """
         encoding = self._checked(image, view)
         stored = image.height * encoding.rows_per_pair // 2
@@ -91,7 +95,7 @@ class PreprocessParameters:
         left, top, right, bottom = view.pixels(image.width, image.height, _MARGIN)
         if top >= bottom or left >= right:
             return ()
-        # Pixels that share colour are stored together.
+        # Neighbouring pixels may share their colour. The part then begins and ends at such a group of pixels.
         together = encoding.multiple[0]
         columns = (
             left // together * together * encoding.bytes_per_pixel,
@@ -100,7 +104,8 @@ class PreprocessParameters:
         luma = Part(top, bottom, *columns)
         if stored == image.height:
             return (luma,)
-        # Two luma rows share one chroma row, whose pairs lie below the pixels that share them.
+        # The rows of colour are stored after those of brightness. Two rows of brightness share a row of
+        # colour, and a pair of colour bytes has the same columns as the two pixels that share it.
         return luma, Part(image.height + top // 2, image.height + (bottom + 1) // 2, *columns)
 
     def _checked(self, image: Image, view: View) -> Encoding:
@@ -110,10 +115,11 @@ class PreprocessParameters:
 
 
 def mask_view(view: View, width: int, height: int, low: int) -> Record:
-    """Return the mask kernel's parameters for logits [low, low] of a view, dtype MASK_VIEW, shape [].
+    """Return the parameters of the kernel ``mask_upsample``, dtype MASK_VIEW, shape [].
 
-    ``width``, ``height``: image px. Which pixels lie in the view is computed here in double precision, with
-    the same result as `preprocess.image_mask`.
+    ``view``: the view for which the logits, [low, low], were computed. ``width``, ``height``: size of the
+    image, px. Which pixels are in the view is computed here in double precision, so that the result is the
+    same as that of `preprocess.image_mask`.
     """
     cells_x, cells_y = view.scale_x * low / view.side, view.scale_y * low / view.side
     x0, x1, y0, y1 = 0, width, 0, height

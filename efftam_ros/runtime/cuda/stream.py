@@ -11,13 +11,13 @@ from efftam_ros.runtime.cuda.api import Cuda, number_of
 from efftam_ros.runtime.cuda.memory import HostBuffer, check_range
 
 CUDA_GRAPH = "cuda graph"
-"""How work is named that is launched as one captured graph (`device.graph.Binding.launch`)."""
+"""Value of `device.graph.Binding.launch` for work that is launched as one captured CUDA graph."""
 
 
 class Stream:
-    """A stream that does not synchronise with the default stream.
+    """A CUDA stream that does not synchronise with the default stream.
 
-    Errors of asynchronous work are raised by a later call, as CudaError.
+    All methods may raise CudaError, also for work that was enqueued earlier and has failed since.
     """
 
     def __init__(self, cuda: Cuda) -> None:
@@ -29,33 +29,37 @@ class Stream:
 
     @property
     def cuda(self) -> Cuda:
-        """The driver that it belongs to."""
+        """The CUDA driver with which the stream was made."""
         return self._cuda
 
     @property
     def handle(self) -> int:
-        """CUstream and cudaStream_t as a number. Raises ValueError once closed."""
+        """The address of the CUstream, which is also a cudaStream_t. Raises ValueError after `close`."""
         return number_of(self.opened)
 
     @property
     def opened(self) -> Any:
-        """The CUstream. Raises ValueError once closed."""
+        """The CUstream of cuda-bindings. Raises ValueError after `close`."""
         if self._stream is None:
             raise ValueError("this stream was closed; make a new one")
         return self._stream
 
     def copy_in(self, device_pointer: int, host: HostBuffer, nbytes: int, offset: int = 0) -> None:
-        """Copy ``nbytes`` from ``offset`` of a host buffer, which must not change until the copy is done."""
+        """Enqueue a copy of ``nbytes`` from byte ``offset`` of a host buffer to the GPU.
+
+        The bytes in the host buffer must not change until the copy is done.
+        """
         source = self._pinned(host, nbytes, offset)
         self._cuda.call("cuMemcpyHtoDAsync", device_pointer, source, nbytes, self.opened)
 
     def copy_part_in(
         self, device_pointer: int, host: HostBuffer, pitch: int, rows: slice, columns: slice
     ) -> None:
-        """Copy these rows, and of each these bytes, of a matrix whose rows are ``pitch`` bytes apart.
+        """Enqueue a copy of a part of a matrix of bytes to the GPU: these rows, and these columns of them.
 
-        It begins at ``device_pointer`` and at the start of the host buffer, as for `copy_in`. Raises
-        ValueError when the part is empty or leaves the matrix or the buffer.
+        On the GPU the matrix begins at ``device_pointer``, in the host buffer at byte 0. In both, the
+        distance from one row to the next is ``pitch`` bytes. The bytes in the host buffer must not change
+        until the copy is done. Raises ValueError if the part is empty or exceeds the matrix or the buffer.
         """
         width, height = columns.stop - columns.start, rows.stop - rows.start
         if min(width, height) < 1 or rows.start < 0 or columns.start < 0 or columns.stop > pitch:
@@ -70,20 +74,26 @@ class Stream:
         self._cuda.call("cuMemcpy2DAsync", part, self.opened)
 
     def copy_out(self, host: HostBuffer, device_pointer: int, nbytes: int, offset: int = 0) -> None:
-        """Copy ``nbytes`` to ``offset`` of a host buffer; valid once a later event is reached."""
+        """Enqueue a copy of ``nbytes`` from the GPU to byte ``offset`` of a host buffer.
+
+        The bytes are valid after the host has waited for an event that was recorded later.
+        """
         target = self._pinned(host, nbytes, offset)
         self._cuda.call("cuMemcpyDtoHAsync", target, device_pointer, nbytes, self.opened)
 
     def copy(self, to_pointer: int, from_pointer: int, nbytes: int) -> None:
-        """Copy ``nbytes`` within the device."""
+        """Enqueue a copy of ``nbytes`` from one device address to another."""
         self._cuda.call("cuMemcpyDtoDAsync", to_pointer, from_pointer, nbytes, self.opened)
 
     def zero(self, pointer: int, nbytes: int) -> None:
-        """Set ``nbytes`` of the device to 0."""
+        """Enqueue setting ``nbytes`` from a device address on to 0."""
         self._cuda.call("cuMemsetD8Async", pointer, 0, nbytes, self.opened)
 
     def record(self, event: Event) -> None:
-        """Record ``event`` behind all work enqueued so far; in a capture: in every launch of the graph."""
+        """Record ``event`` after all work enqueued so far.
+
+        In a capture, the event becomes a part of the graph, and every launch of the graph records it.
+        """
         if self.is_capturing:
             flag = int(self._cuda.driver.CUevent_record_flags.CU_EVENT_RECORD_EXTERNAL)
             self._cuda.call("cuEventRecordWithFlags", event.handle, self.opened, flag)
@@ -91,21 +101,25 @@ class Stream:
             self._cuda.call("cuEventRecord", event.handle, self.opened)
 
     def wait(self, event: Event) -> None:
-        """Make later work wait for what ``event`` marks now; does not block the host."""
+        """Make work that is enqueued later wait for the position at which ``event`` was recorded last.
+
+        The host does not wait.
+        """
         self._cuda.call("cuStreamWaitEvent", self.opened, event.handle, 0)
 
     def synchronize(self) -> None:
-        """Wait on the host until all work is done."""
+        """Wait on the host until all enqueued work is done."""
         self._cuda.call("cuStreamSynchronize", self.opened)
 
     @contextmanager
     def capture(self) -> Iterator[CapturedGraph]:
-        """Capture the block's work in a graph, which can be launched after the block.
+        """Capture the work that the block enqueues as a CUDA graph, which can be launched after the block.
 
-        The block must not allocate, free, wait or load. An error ends the capture without a graph.
+        The block must not allocate or free memory, wait, or load kernels. If the block raises an exception,
+        the capture ends and there is no graph.
         """
         cuda, stream = self._cuda, self.opened
-        # ThreadLocal: other threads, and the libraries in them, may allocate meanwhile.
+        # In this mode other threads, and the libraries in them, may allocate memory during the capture.
         mode = cuda.driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         cuda.call("cuStreamBeginCapture", stream, mode)
         captured = CapturedGraph(cuda)
@@ -113,7 +127,8 @@ class Stream:
         try:
             yield captured
         except BaseException:
-            # Unchecked, because the pending error is more specific than the status of a broken capture.
+            # The status of this call is not checked, because the exception of the block, which is raised
+            # again below, states the cause better.
             _, graph = cuda.driver.cuStreamEndCapture(stream)
             if graph is not None and number_of(graph):
                 cuda.driver.cuGraphDestroy(graph)
@@ -123,14 +138,17 @@ class Stream:
         captured.instantiate(cuda.call("cuStreamEndCapture", stream), self)
 
     def close(self) -> None:
-        """Destroy the stream; work enqueued before still runs. Can be called twice."""
+        """Destroy the stream. Work that was enqueued before still runs. Can be called twice."""
         if self._stream is not None:
             stream, self._stream = self._stream, None
             self._cuda.release("cuStreamDestroy", stream)
 
     @cached_property
     def _part(self) -> Any:
-        """A CUDA_MEMCPY2D from host to device; the driver copies it when it is called."""
+        """A CUDA_MEMCPY2D for copies from host to device.
+
+        It can be changed and used again after each call, because the driver reads it during the call.
+        """
         driver = self._cuda.driver
         part = driver.CUDA_MEMCPY2D()
         part.srcMemoryType = driver.CUmemorytype.CU_MEMORYTYPE_HOST
@@ -146,10 +164,14 @@ class Stream:
 
 
 class Event:
-    """A position in a stream; the host waits for it without spinning."""
+    """A CUDA event: marks a position in the work of a stream, for which the host or a stream can wait."""
 
     def __init__(self, cuda: Cuda, timing: bool = False) -> None:
-        """``timing``: needed by `milliseconds_since`; recording is slightly slower."""
+        """Create an event.
+
+        ``timing``: whether the event has a time for `milliseconds_since`, which makes recording slightly
+        slower.
+        """
         self._cuda = cuda
         self._timing = timing
         kinds = cuda.driver.CUevent_flags
@@ -158,18 +180,21 @@ class Event:
 
     @property
     def handle(self) -> Any:
-        """The CUevent. Raises ValueError once closed."""
+        """The CUevent of cuda-bindings. Raises ValueError after `close`."""
         if self._event is None:
             raise ValueError("this event was closed; make a new one")
         return self._event
 
     def wait(self) -> None:
-        """Wait on the host until the marked work is done; an event that was never recorded is done."""
+        """Wait on the host until the work before the event is done.
+
+        The thread sleeps while it waits. For an event that was never recorded it does not wait.
+        """
         self._cuda.call("cuEventSynchronize", self.handle)
 
     @property
     def has_passed(self) -> bool:
-        """Whether the marked work is done; does not wait."""
+        """Whether the work before the event is done. This does not wait."""
         driver = self._cuda.driver
         (status,) = driver.cuEventQuery(self.handle)
         if status == driver.CUresult.CUDA_ERROR_NOT_READY:
@@ -178,22 +203,25 @@ class Event:
         return True
 
     def milliseconds_since(self, earlier: Event) -> float:
-        """GPU time between two events that were reached. Raises ValueError for one without ``timing``."""
+        """Return the time on the GPU from ``earlier`` to this event, ms. Both must have passed.
+
+        Raises ValueError if one of them was made without ``timing``.
+        """
         if not (self._timing and earlier._timing):
             raise ValueError("an event made without timing has no time; make both with timing=True")
         return float(self._cuda.call("cuEventElapsedTime", earlier.handle, self.handle))
 
     def close(self) -> None:
-        """Can be called twice."""
+        """Destroy the event. Can be called twice."""
         if self._event is not None:
             event, self._event = self._event, None
             self._cuda.release("cuEventDestroy", event)
 
 
 class CapturedGraph:
-    """Work captured by `Stream.capture`, with its addresses and argument values.
+    """A CUDA graph: work that `Stream.capture` captured, with its addresses and argument values.
 
-    Its buffers and kernel modules must outlive it.
+    The buffers and kernel modules that it uses must exist until `close`.
     """
 
     def __init__(self, cuda: Cuda) -> None:
@@ -201,7 +229,10 @@ class CapturedGraph:
         self._executable: Any = None
 
     def instantiate(self, graph: Any, stream: Stream) -> None:
-        """Instantiate and destroy ``graph`` (CUgraph); called by `Stream.capture`."""
+        """Make the captured ``graph``, a CUgraph, ready for `launch`, and destroy it.
+
+        `Stream.capture` calls this at the end of the capture.
+        """
         try:
             self._executable = self._cuda.call("cuGraphInstantiate", graph, 0)
         finally:
@@ -213,7 +244,7 @@ class CapturedGraph:
             raise
 
     def launch(self, stream: Stream) -> None:
-        """Launch the work on ``stream``. Raises ValueError during the capture and once closed."""
+        """Enqueue the captured work on ``stream``. Raises ValueError during the capture and after `close`."""
         if self._executable is None:
             raise ValueError(
                 "this graph can't be launched; launch it after its capture has ended and before it is closed"
@@ -221,7 +252,7 @@ class CapturedGraph:
         self._cuda.call("cuGraphLaunch", self._executable, stream.opened)
 
     def close(self) -> None:
-        """Can be called twice."""
+        """Destroy the graph, which no pending work may use. Can be called twice."""
         if self._executable is not None:
             executable, self._executable = self._executable, None
             self._cuda.release("cuGraphExecDestroy", executable)

@@ -1,1 +1,1 @@
-"""The pipeline whose tensors stay on an NVIDIA GPU."""
+"""The pipeline for back ends on an NVIDIA GPU. Its tensors stay in the GPU's memory."""

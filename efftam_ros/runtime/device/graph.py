@@ -1,4 +1,4 @@
-"""What the device pipeline asks of a network graph that runs on the GPU, whichever library runs it."""
+"""Interfaces of the graphs that the GPU pipeline runs, which each library for graphs implements."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from efftam_ros.runtime.cuda.memory import ALIGNMENT
 
 
 class GraphError(RuntimeError):
-    """A failed call of the library that runs graphs; the text is one line with its messages."""
+    """A call of the library that runs graphs failed. The text is one line with the library's messages."""
 
 
 class Binding(Protocol):
-    """A graph with its tensors at fixed device addresses."""
+    """A graph together with the device addresses of its inputs and outputs."""
 
     @property
     def launch(self) -> str:
@@ -22,8 +22,11 @@ class Binding(Protocol):
         ...
 
     def bind(self, name: str, pointer: int, shape: tuple[int, ...]) -> None:
-        """Place input or output ``name`` (float32 or int64, as the graph has it) at this device address,
-        256-byte aligned, from now on. Names the graph lacks are ignored."""
+        """Place the input or output ``name`` at a device address for all later runs.
+
+        The address must be a multiple of 256. The tensor there has this shape and the type that the graph
+        declares, float32 or int64. A name that the graph does not have is ignored.
+        """
         ...
 
     def run(self) -> None:
@@ -32,21 +35,31 @@ class Binding(Protocol):
 
     @property
     def alone(self) -> str:
-        """Why `enqueue` can't be part of a larger capture; "" when it can, after a first `run`."""
+        """Why the graph can't be captured as a part of a larger CUDA graph; "" if it can.
+
+        If it can, `enqueue` may be called in a capture after the first `run`.
+        """
         ...
 
     def enqueue(self) -> None:
-        """Enqueue plain launches, also where `run` launches a captured graph."""
+        """Enqueue the graph by single launches of its kernels, even if `run` launches a CUDA graph."""
         ...
 
     def close(self) -> None:
-        """Give back what the binding holds; no pending work may use it. Closing its graph does the same."""
+        """Free the resources of the binding. No pending work may use it. Closing its graph does the same."""
         ...
 
 
 class Places:
-    """Where the tensors of a binding lie, by name: address and shape. A ``fixed`` binding's are settled once
-    it `has_run`. Whichever library runs the graph, it would compute on other memory without an error."""
+    """The addresses and shapes of a binding's tensors, checked.
+
+    The checks are needed because the libraries that run graphs would use wrong memory without an error.
+
+    Attributes:
+        tensors: By name, type and shape of each input and output that the graph declares.
+        of: By name, address and shape of each tensor that has a place.
+        has_run: Whether the graph has run with this binding. A fixed binding can't be changed afterwards.
+    """
 
     def __init__(
         self, graph: str, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor], fixed: bool
@@ -57,8 +70,11 @@ class Places:
         self.has_run = False
 
     def put(self, name: str, pointer: int, shape: tuple[int, ...]) -> bool:
-        """Set a tensor's address, and return whether it changed. Raises ValueError: a shape that
-        is not the graph's, an address that is not aligned, a tensor of a settled binding."""
+        """Set address and shape of a tensor, and return whether they changed.
+
+        A name that the graph does not have changes nothing. Raises ValueError for a shape that the graph does
+        not have, an address that is not aligned, and a change after the first run of a fixed binding.
+        """
         tensor = self.tensors.get(name)
         if tensor is None or self.of.get(name) == (pointer, shape):
             return False
@@ -75,7 +91,7 @@ class Places:
         return True
 
     def require_all(self) -> None:
-        """Raises ValueError naming the tensors that lie nowhere."""
+        """Raise ValueError, with the names, if tensors have no place yet."""
         missing = [name for name in self.tensors if name not in self.of]
         if missing:
             raise ValueError(f"{self._graph}: {', '.join(missing)} not bound; bind every tensor before a run")
@@ -91,35 +107,39 @@ class DeviceGraph(Protocol):
     def outputs(self) -> Mapping[str, Tensor]: ...
 
     def binding(self, fixed: bool) -> Binding:
-        """Return a new set of addresses. ``fixed``: they never change after the first run, so that the
-        launches may be captured; else every run may be preceded by `Binding.bind` with other addresses and
-        shapes."""
+        """Return a new binding of the graph.
+
+        The addresses and shapes of a ``fixed`` binding never change after its first run, so that its launches
+        can be captured. Any other binding may be changed by `Binding.bind` before each run.
+        """
         ...
 
     def close(self) -> None: ...
 
 
 class GraphOpener(Protocol):
-    """A library that runs graphs on one stream of one GPU."""
+    """Opens graphs of a bundle with one library, to run them on one stream of one GPU."""
 
     @property
     def device_bytes(self) -> int:
-        """Device memory that the library holds for its graphs, 0 where it is not known."""
+        """Device memory that the library uses for its graphs, bytes; 0 where this is not known."""
         ...
 
     @property
     def notice(self) -> str:
-        """See `Pipeline.notice`."""
+        """A line that the user should read about how the network runs here, or ""."""
         ...
 
     @property
     def made_of(self) -> str:
-        """What the graphs that were opened are made of: versions of the library, and hashes of its engines. A
-        change of it may change their results."""
+        """Versions of the library and hashes of the engines that are used, as one text.
+
+        If this text differs from that of an earlier start, the results may differ too.
+        """
         ...
 
     def open(self, name: str) -> DeviceGraph:
-        """Raises BackendError when the graph can't run whole on the GPU."""
+        """Open the graph with this name. Raises BackendError if it can't run completely on the GPU."""
         ...
 
     def close(self) -> None: ...

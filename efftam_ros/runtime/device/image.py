@@ -1,4 +1,4 @@
-"""The camera's image on the GPU: its bytes go up, a kernel makes network input of them, a mask comes back."""
+"""Copies an image to the GPU, makes the network's input from it, and makes masks of its size."""
 
 from __future__ import annotations
 
@@ -25,15 +25,27 @@ if TYPE_CHECKING:
     from efftam_ros.runtime.device.tensors import DeviceTensors
 
 STAGED_MARGIN = 1.3
-"""Factor on the sides of the last window for the part that is staged: the target moves on."""
+"""Factor on the sides of the last window, which gives the part of the next image that is copied in advance.
+
+The part is larger than the window, because the target moves on.
+"""
 NARROW = 0.75
-"""Share of a row up to which its bytes are copied apart. Wider parts go as whole rows, in one piece."""
+"""Largest share of a row's bytes that is copied by itself.
+
+Wider parts are copied as whole rows, because whole rows are one contiguous piece.
+"""
 Parts = tuple[Part, ...]
 
 
 @dataclass(frozen=True)
 class _Staged:
-    """Parts of an image that lie in a pinned buffer; ``pixels`` are the image's own."""
+    """Parts of an image that were copied in advance.
+
+    Attributes:
+        index: Number of the pinned buffer that contains them.
+        pixels: The rows of the image, by which it is recognised.
+        parts: The parts that were copied.
+    """
 
     index: int
     pixels: NDArray[np.uint8]
@@ -46,12 +58,14 @@ class _Staged:
 
 
 class DeviceImage:
-    """Two pinned buffers and device memory for one image, allocated for the first image and anew only when a
-    larger one comes.
+    """Brings images to the GPU by two pinned buffers, and memory of the GPU for one image.
 
-    While the frame in work reads one buffer, the next image can be staged in the other. With
-    ``zero_copy`` the kernel reads the pinned bytes themselves. `stage` may be called from any thread,
-    everything else from the pipeline's, and `prepare` only when nothing reads the image before it.
+    All are allocated for the first image, and again only for a larger one. While the GPU reads the current
+    image from one buffer, the next image can be copied to the other. With ``zero_copy`` the kernel reads the
+    pinned buffer itself, and there is no memory on the GPU.
+
+    `stage` may be called from any thread, and all other methods from the pipeline's thread only. `prepare`
+    may be called only when no pending work reads the image before.
     """
 
     def __init__(
@@ -63,7 +77,7 @@ class DeviceImage:
         self._hosts: list[HostBuffer] = []
         self._device: DeviceBuffer | None = None
         self._launches: dict[tuple[int, int], Launch] = {}
-        self._using = 0  # buffer of the frame in work
+        self._using = 0  # number of the pinned buffer with the current image
         self._staged: _Staged | None = None
         self._last_view: View | None = None
         self._lock = threading.Lock()
@@ -73,12 +87,15 @@ class DeviceImage:
         return self._device.nbytes if self._device is not None else 0
 
     def stage(self, image: Image) -> None:
-        """Copy what the next frame will probably need of an image. Before the first image, and of an image
-        that is larger or faulty, nothing is copied: `prepare` does it all."""
+        """Copy the part of the next image that its frame will probably need to pinned memory, in advance.
+
+        Nothing is copied before the first image, and nothing of an image that is larger than the buffers or
+        faulty. `prepare` then copies all that is needed.
+        """
         with self._lock, suppress(InputError):
             if self._last_view is None or self._hosts[0].nbytes < image.rows.size:
                 return
-            # The next view is not known yet: the last one, with room for the target's way.
+            # The view of the next image is not known yet. It will be near the last one.
             view = self._last_view
             if not view.is_full(image.width, image.height):
                 view = _grown(view, STAGED_MARGIN)
@@ -88,8 +105,11 @@ class DeviceImage:
             self._staged = _Staged(index, image.rows, parts)
 
     def prepare(self, image: Image, views: Sequence[View], descriptions: NDArray[np.uint8]) -> Parts:
-        """Write the descriptions of image and views, `VIEW_BYTES` apart, and see that what the views read
-        lies in pinned memory. Returns these parts. Raises InputError as `pixels.check_image` does."""
+        """Copy the parts of the image that these views need to pinned memory, and return them.
+
+        The kernel's parameters for each view are written to ``descriptions``, one every `VIEW_BYTES` bytes.
+        Raises InputError for an image that can't be used.
+        """
         for index, view in enumerate(views):
             description = self._parameters.record(image, view)
             start = index * VIEW_BYTES
@@ -98,7 +118,7 @@ class DeviceImage:
         with self._lock:
             self._fit(image.rows.size)
             staged, self._last_view = self._staged, views[0]
-            # Copied while the frame before was in work, or now.
+            # `stage` may have copied the parts already.
             if staged is not None and staged.holds(image, parts):
                 self._using, self._staged = staged.index, None
             else:
@@ -106,7 +126,7 @@ class DeviceImage:
         return parts
 
     def upload(self, stream: Stream, image: Image, parts: Parts) -> None:
-        """Copy the prepared parts to the device."""
+        """Enqueue copies of the prepared parts to the GPU, unless the kernel reads the pinned memory."""
         if self._device is None:
             return
         step, host, device = image.rows.shape[1], self._hosts[self._using], self._device.pointer
@@ -118,8 +138,11 @@ class DeviceImage:
                 stream.copy_part_in(device, host, step, *part.slices)
 
     def preprocess(self, stream: Stream, description: int, out: int) -> None:
-        """Make network input (float32 [3, S, S] at ``out``) of one view. ``description``: device address of
-        what `prepare` wrote for it."""
+        """Enqueue the kernel that makes the network's input of one view.
+
+        ``out``: device address of the input, float32 [3, S, S]. ``description``: device address of the
+        parameters that `prepare` wrote for this view.
+        """
         key = (self._using if self._device is None else 0, description)
         launch = self._launches.get(key)
         if launch is None:
@@ -131,7 +154,7 @@ class DeviceImage:
         launch.run(stream)
 
     def free(self) -> None:
-        """No pending work may use the image."""
+        """Free all buffers, which no pending work may use."""
         with self._lock:
             self._free()
 
@@ -143,8 +166,11 @@ class DeviceImage:
         self._using, self._launches = 0, {}
 
     def _fit(self, nbytes: int) -> None:
-        """Have room for an image. Raises CudaError with too little memory: there are no buffers then, as
-        before the first image."""
+        """Allocate larger buffers if an image of ``nbytes`` does not fit.
+
+        Raises CudaError if there is too little memory. There are no buffers afterwards, as before the first
+        image.
+        """
         if self._hosts and self._hosts[0].nbytes >= nbytes:
             return
         self._free()
@@ -158,7 +184,7 @@ class DeviceImage:
             raise
 
     def _needed(self, image: Image, views: Sequence[View]) -> Parts:
-        """Return what these views read of an image, in parts that are worth a copy of their own."""
+        """Return the parts of an image that these views read, merged and widened so that copies are few."""
         step = image.rows.shape[1]
         parts = (part for view in views for part in self._parameters.needed_parts(image, view))
         return tuple(
@@ -173,7 +199,7 @@ class DeviceImage:
 
 
 def _grown(view: View, factor: float) -> View:
-    """Return a view with the same middle and pixels per pixel ``factor`` times as coarse."""
+    """Return a view with the same centre and ``factor`` times the width and height."""
     width, height = view.extent
     return View(
         view.x - width * (factor - 1) / 2,
@@ -185,8 +211,10 @@ def _grown(view: View, factor: float) -> View:
 
 
 def merged(parts: Iterable[Part]) -> Parts:
-    """Parts of different rows, in order, that hold all of ``parts``: those whose rows touch or overlap become
-    one, as wide as all of them."""
+    """Return parts that cover all of ``parts`` and have no row in common, from top to bottom.
+
+    Parts whose rows touch or overlap become one part, which is as wide as all of them together.
+    """
     found: list[Part] = []
     for part in sorted(parts):
         last = found[-1] if found else None
@@ -203,9 +231,12 @@ def merged(parts: Iterable[Part]) -> Parts:
 
 
 class MaskMaker:
-    """Masks at image size, made on the images' stream: beside the memory encoder, not behind it, as the masks
-    are there since the frame's answers are. Memory for one mask is allocated for the first one and anew for
-    another size."""
+    """Makes masks of the image's size from the decoder's logits.
+
+    It uses the stream of the images, so that a mask need not wait until the memory encoder has ended. The
+    logits are complete, because the host has already waited for the frame's answers. Memory is allocated for
+    the first mask, and again for a mask of another size.
+    """
 
     def __init__(self, cuda: Cuda, kernels: KernelSet, tensors: DeviceTensors, stream: Stream) -> None:
         self._cuda, self._kernels, self._tensors, self._stream = cuda, kernels, tensors, stream
@@ -219,8 +250,18 @@ class MaskMaker:
         return 0 if self._device is None else self._device.nbytes
 
     def make(self, lane: int, row: int, view: View, width: int, height: int) -> NDArray[np.uint8]:
-        """Return the mask uint8 [height, width] of a row of the decoder's output for a lane. Raises
-        CudaError."""
+        """Return the mask of an image, uint8 [height, width], 255 on the target and 0 elsewhere.
+
+        Args:
+            lane: Number of the target.
+            row: Row of the decoder's output.
+            view: View for which the logits were computed.
+            width: Width of the image, px.
+            height: Height of the image, px.
+
+        Raises:
+            CudaError: There is too little memory, or the GPU failed.
+        """
         device, host = self._fit(width, height)
         tensors, low = self._tensors, self._tensors.low
         record = mask_view(view, width, height, low)

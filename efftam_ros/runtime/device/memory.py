@@ -1,4 +1,9 @@
-"""The memory of past frames on the GPU: a ring of slots that kernels gather from and write to."""
+"""Sizes of the memory of earlier frames on the GPU, which kernels read and write.
+
+The memory has slots, and each slot has a map and a pointer. The maps of all slots of all targets are in one
+tensor, and the pointers in another. These two tensors are called rings. A lane is the part of the pipeline
+that one target uses.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +17,27 @@ from efftam_ros.runtime.bundle import Bundle
 
 UNUSED = -1
 RINGS = ("ring_maps", "ring_pointers")
-"""Tensors that hold the slots of all lanes."""
+"""Names of the tensors that contain the slots of all targets."""
 ATTENTION = "memory_attention_fixed"
 GRAPHS = ("image_encoder", "prompt_encoder", ATTENTION, "mask_decoder", "memory_encoder")
-"""Of a bundle, those that a GPU runs."""
+"""Names of the graphs of a bundle that back ends on a GPU run."""
 
 
 @dataclass(frozen=True)
 class MemoryLayout:
-    """Sizes of the fixed form of memory attention.
+    """Sizes of the graph ``memory_attention_fixed``, whose inputs have fixed sizes, and of the memory.
 
-    ``slots`` of the rings of all lanes; ``rows`` R temporal rows; ``tokens`` N and ``channels`` M of a map;
-    ``pointers`` P slots of ``pointer_channels`` C, each ``pointer_tokens`` keys; ``keys`` K; ``pooled``: the
-    layout of the keys (docs/bundle.md, key_bias); ``rounds``: maps are rounded to bfloat16 when stored.
+    Attributes:
+        slots: Number of slots of all lanes together.
+        rows: Number R of temporal rows.
+        tokens: Number N of tokens of a map.
+        channels: Number M of channels of a token.
+        pointers: Number of pointers that the graph receives.
+        pointer_channels: Number C of channels of a pointer.
+        pointer_tokens: Number of keys that are made of a pointer.
+        keys: Number K of keys.
+        pooled: Whether the order of the keys is ``pooled``; if not, it is ``plain`` (docs/bundle.md).
+        rounds: Whether maps are rounded to bfloat16 when they are stored.
     """
 
     slots: int
@@ -61,16 +74,16 @@ class MemoryLayout:
 
     @property
     def map_size(self) -> int:
-        """Elements of one map."""
+        """Number of values of one map."""
         return self.tokens * self.channels
 
     @property
     def gathered(self) -> int:
-        """Elements that the gathering kernel writes."""
+        """Number of values that the kernel ``gather_memory`` writes: maps, pointers and key bias."""
         return self.rows * self.map_size + self.pointers * self.pointer_channels + self.keys
 
     def tensors(self) -> dict[str, tuple[int, ...]]:
-        """Names and shapes of the device tensors of the memory."""
+        """Return the shapes of the memory's tensors and of the attention's inputs, by name."""
         return {
             "ring_maps": (self.slots, self.tokens, self.channels),
             "ring_pointers": (self.slots, self.pointer_channels),
@@ -82,11 +95,14 @@ class MemoryLayout:
         }
 
     def write_plan(self, plan: MemoryPlan, out: NDArray[np.int32], first: int = 0) -> None:
-        """Write the ring slot of every temporal row, then of every pointer slot, into int32 [R + P]; -1 where
-        none.
+        """Write a plan as the kernel ``gather_memory`` reads it.
 
-        ``first``: slot of the ring that a plan calls 0. Raises IndexError (a row or more pointers than there
-        are) and ValueError (a row named twice: the fixed form has one place for it).
+        ``out``, int32 [rows + pointers], gets the slot of each temporal row, and then the slot of each
+        pointer; -1 means none. ``first`` is added to the plan's slots: it is the first slot of the target's
+        part of the rings.
+
+        Raises IndexError if the plan has a row that does not exist or too many pointers, and ValueError if it
+        names a row twice, because the graph's input has one place for each row.
         """
         if min(plan.rows) < 0 or max(plan.rows) >= self.rows or len(plan.pointer_slots) > self.pointers:
             raise IndexError(f"{plan} asks for more than {self.rows} rows and {self.pointers} pointers")

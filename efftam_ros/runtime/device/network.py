@@ -1,4 +1,4 @@
-"""The graphs of a network and the kernels of its memory on one stream, bound to a pipeline's tensors."""
+"""Runs the graphs of a network, and the kernels of its memory, on one stream of the GPU."""
 
 from __future__ import annotations
 
@@ -29,15 +29,25 @@ if TYPE_CHECKING:
     from efftam_ros.runtime.device.graph import Binding, DeviceGraph, GraphOpener
 
 SECTIONS = ("plan to answers", "features to answers", "choice to memory")
-"""Names of a lane's sections, in order."""
-WARM_UP_RUNS = 3  # lazily loaded kernels, autotuning, capture: all before the first frame
+"""Names of the three sections of a target, in the order of `LaneSections`, for measurements."""
+# How often each graph runs before the first frame. In these runs the libraries load kernels, choose the
+# fastest ones, and capture CUDA graphs.
+WARM_UP_RUNS = 3
 
 
 @dataclass(frozen=True)
 class LaneSections:
-    """A tracked frame of one lane: ``track`` from the image and the plan to the answers, ``again`` the same
-    on the features that are there, ``keep`` from the choice to the memory. ``gather`` lays out the memory
-    that the plan names, ``choose`` and ``store`` are around the memory encoder."""
+    """The work of a tracked frame of one target.
+
+    Attributes:
+        track: From the network's input and the memory plan to the decoder's answers.
+        again: The same as ``track``, but from features that the image encoder computed before.
+        keep: From the chosen candidate to its map and pointer in the memory.
+        gather: The first steps of ``again``: they copy the slots of the memory plan to the attention's
+            inputs.
+        choose: The first steps of ``keep``: they copy the chosen candidate to the memory encoder's inputs.
+        store: The last step of ``keep``: it copies the memory encoder's outputs to the slot.
+    """
 
     track: Section
     again: Section
@@ -48,8 +58,14 @@ class LaneSections:
 
 
 class DeviceNetwork:
-    """`tracked` bindings have fixed addresses, as in every tracked frame; prompted frames, whose prompts
-    differ in size, have others."""
+    """The opened graphs of a network with their bindings, and the sections of all targets.
+
+    Attributes:
+        graphs: The opened graphs by name.
+        tracked: The bindings that tracked frames use. Their addresses are fixed. Prompted frames use other
+            bindings, because prompts differ in size.
+        lanes: The sections of each target.
+    """
 
     def __init__(
         self,
@@ -61,7 +77,11 @@ class DeviceNetwork:
         clock: StageClock,
         closing: ExitStack,
     ) -> None:
-        """``closing`` closes the graphs. Raises BackendError for a graph that can't run on the GPU."""
+        """Open the graphs and bind them to ``tensors``.
+
+        Everything that must be closed is registered with ``closing``. Raises BackendError if a graph can't
+        run on the GPU.
+        """
         self._tensors, self._stream, self._clock = tensors, stream, clock
         self._blank = no_prompt(bundle.spec.image_side)
         self.graphs: dict[str, DeviceGraph] = {}
@@ -69,7 +89,7 @@ class DeviceNetwork:
             self.graphs[name] = opener.open(name)
             closing.callback(self.graphs[name].close)
         self.tracked = {name: self.graphs[name].binding(True) for name in GRAPHS if name != "prompt_encoder"}
-        # Bindings whose addresses may change before every run: what selections use.
+        # The bindings that prompted frames use. Their addresses and shapes may change before every run.
         self._free = {
             name: self.graphs[name].binding(False)
             for name in ("prompt_encoder", "mask_decoder", "memory_encoder")
@@ -81,7 +101,7 @@ class DeviceNetwork:
                 closing.callback(section.close)
 
     def watch(self, watch: Watch) -> None:
-        """See `FrameState.watch`."""
+        """Replace the launches and bindings of graphs and sections by wrappers that ``watch`` returns."""
         for graph, binding in (*self.tracked.items(), *self._free.items()):
             name = "memory_attention" if graph == ATTENTION else graph
             watch_methods(watch, LAUNCH, binding, "run", label=name)
@@ -91,29 +111,35 @@ class DeviceNetwork:
                 watch_methods(watch, LAUNCH, section, "run", label=label)
 
     def capture(self) -> None:
-        """Make CUDA graphs of the sections, once every graph has run."""
+        """Run every graph, and then capture the sections as CUDA graphs."""
         self.warm_up()
         for lane in self.lanes:
             for section in (lane.track, lane.again, lane.keep):
                 section.capture()
 
     def warm_up(self) -> None:
-        # The libraries choose kernels and allocate in the first runs, which a capture forbids.
+        # In their first runs the libraries choose kernels and allocate memory. This must happen before a
+        # capture, which forbids it.
         for _ in range(WARM_UP_RUNS):
             self.run_tracked()
             self.tracked["memory_encoder"].run()
-            for binding in self._free.values():  # what a selection runs
+            for binding in self._free.values():
                 binding.run()
         self._stream.synchronize()
 
     def encode_prompt(self, prompt: EncodedPrompt | None) -> None:
-        """Run the prompt encoder on this frame's features, None for a tracked frame."""
+        """Condition the current features by the prompt encoder.
+
+        ``prompt`` None: the features of a tracked frame without memory, which has no prompt.
+        """
         encoded, which = (self._blank, TRACKING) if prompt is None else (prompt, PROMPTED)
         binding, stream, tensors = self._free["prompt_encoder"], self._stream, self._tensors
         count = encoded.points.shape[1]
         with self._clock.time("prompt_encoder", stream):
             if encoded.has_mask.any():
-                tensors.stage(stream, "prompt_mask", encoded.mask)  # left there, and ignored, later
+                # The mask is not removed after this prompt. Later prompts without a mask ignore it, because
+                # their ``has_mask`` is 0.
+                tensors.stage(stream, "prompt_mask", encoded.mask)
             # The number of points differs from prompt to prompt, so the shapes are bound again.
             for name, values, shape in (
                 ("points", encoded.points, (1, count, 2)),
@@ -130,25 +156,32 @@ class DeviceNetwork:
         self._run("image_encoder", self.tracked["image_encoder"])
 
     def decode(self, prompt: EncodedPrompt | None, lane: int) -> None:
-        """Run the mask decoder without memory and copy its answers out."""
+        """Run the mask decoder after the prompt encoder, and copy its answers to the host.
+
+        ``prompt``: the prompt that was encoded; None for a tracked frame. ``lane``: number of the target.
+        """
         binding = (self.tracked if prompt is None else self._free)["mask_decoder"]
         if prompt is not None:
             self._bind_prompt(binding, PROMPTED, self._tensors.tokens(prompt))
         self._run("mask_decoder", binding)
         self._tensors.keep_output(self._stream, lane)
         self._tensors.copy_answers_out(self._stream, lane)
-        # A drawn mask is remembered as it was drawn, not as the decoder draws it.
+        # If the prompt is a mask, this mask is remembered and not the decoder's. It replaces row 0, which is
+        # the only candidate.
         if prompt is not None and prompt.logits is not None:
-            self._tensors.stage(self._stream, "masks", prompt.logits, lane)  # for the single answer, row 0
+            self._tensors.stage(self._stream, "masks", prompt.logits, lane)
 
     def run_tracked(self, encodes: bool = True) -> None:
-        """Run from the network's input, or (not ``encodes``) from the features that are there, to the
-        decoder's outputs, on the memory that is laid out."""
+        """Run the graphs of a tracked frame up to the decoder's outputs, one by one.
+
+        The memory must have been gathered. ``encodes`` False leaves out the image encoder: the features that
+        it computed before are used.
+        """
         for name in ("image_encoder", ATTENTION, "mask_decoder")[not encodes :]:
             self.tracked[name].run()
 
     def keep_prompted(self, lane: int) -> None:
-        """`LaneSections.keep` for a prompted frame."""
+        """Store map and pointer of the chosen candidate of a prompted frame in the memory."""
         sections = self.lanes[lane]
         with self._clock.time("memory_encoder", self._stream):
             for step in sections.choose:
@@ -164,11 +197,11 @@ class DeviceNetwork:
         tensors = self._tensors
         special = ("points", "labels", "prompt_mask", "has_mask", "pointers", "sparse", "dense")
         for binding in (*self.tracked.values(), *self._free.values()):
-            # Tensors that have the same address in every graph that names them.
+            # Most tensors have the same address in every graph that has an input or output of their name.
             for name, shape in tensors.shapes.items():
                 if " " not in name and name not in special:
                     binding.bind(name, tensors.at(name), shape)
-        # "pointers" are attention's input and the decoder's output: two tensors of one name.
+        # Two different tensors have the name "pointers": an input of the attention, an output of the decoder.
         self.tracked[ATTENTION].bind("pointers", tensors.at("pointers"), tensors.shapes["pointers"])
         for binding in (self.tracked["mask_decoder"], self._free["mask_decoder"]):
             name = "candidate_pointers"
@@ -181,7 +214,11 @@ class DeviceNetwork:
         self.encode_prompt(None)
 
     def _bind_prompt(self, binding: Binding, which: str, tokens: int) -> None:
-        """Let the prompt's tensors be those of tracked or of prompted frames."""
+        """Bind the tensors of the encoded prompt.
+
+        ``which``: `TRACKING` for tracked frames, `PROMPTED` for prompted frames. ``tokens``: number of tokens
+        of the tensor ``sparse``.
+        """
         for name in ("sparse", "dense", "prompt_raster"):
             shape = self._tensors.shapes.get(f"{which} {name}")
             if shape is not None:
@@ -189,7 +226,7 @@ class DeviceNetwork:
                 binding.bind(name, self._tensors.at(f"{which} {name}"), bound)
 
     def _sections_of(self, lane: int, kernels: KernelSet) -> LaneSections:
-        """Return what a tracked frame of this lane runs, in order."""
+        """Return the sections of a target. ``lane``: number of the target."""
         stream, tensors, tracked = self._stream, self._tensors, self.tracked
         at, layout, upload = tensors.at, tensors.layout, tensors.parameters.uploading
         plan_at, decision_at, cells = lane * tensors.plan_bytes, lane * DECISION_BYTES, tensors.low**2

@@ -1,4 +1,4 @@
-"""Opening a pipeline on a GPU: the driver is proven first, then memory, kernels and graphs are made."""
+"""Opens a pipeline on a GPU: checks the driver first, and then makes memory, kernels and graphs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from efftam_ros.runtime.device.graph import GraphOpener
 
 NEEDED_BYTES = 512 << 20
-"""Free device memory below which nothing is tried: the libraries alone take about as much."""
+"""Smallest free memory of the GPU with which a pipeline is opened, bytes.
+
+The libraries alone need about as much.
+"""
 
 
 def open_device_pipeline(
@@ -34,18 +37,24 @@ def open_device_pipeline(
     zero_copy: bool = False,
     max_targets: int = 1,
 ) -> Pipeline:
-    """Return the pipeline of one of the back ends that run on a GPU.
+    """Open the pipeline of a back end that runs on a GPU.
 
-    ``precision``: as `Backend.resolved` returns it; ``verify``, ``zero_copy`` and ``max_targets``: see
-    `PipelineConfig`.
+    Args:
+        bundle: The network.
+        backend: The back end.
+        precision: "fp32", "tf32", "fp16" or "int8", as `Backend.resolved` returns it.
+        verify: When the results are compared with the CPU's: "once", "always" or "never" (`PipelineConfig`).
+        zero_copy: Whether kernels read images from the host's memory.
+        max_targets: Largest number of targets.
 
-    Raises BackendError: no cuda-bindings, no driver, no GPU, too little memory, a library that is missing or
-    can't run every heavy node there, an engine that was not built, a result that is not the CPU's. What the
-    process can survive is found out before anything is touched that would crash without a driver.
+    Raises:
+        BackendError: There is no cuda-bindings, no driver, no GPU, or too little memory; a library is missing
+            or can't run a node on the GPU; an engine was not built; or the results differ from the CPU's. The
+            driver is checked first, because some libraries end the process without one.
     """
     if ATTENTION not in bundle.graphs:
         raise BackendError(f"bundle {bundle.folder} lacks the graph {ATTENTION}", "export it again")
-    # The driver first: TensorRT ends the process where none works.
+    # The driver is checked first, because TensorRT ends the process if no driver works.
     cuda, facts = _opened()
     with _failures_of(facts):
         stream = Stream(cuda)
@@ -55,7 +64,7 @@ def open_device_pipeline(
             stream.close()
             cuda.close()
             raise
-        # From here on the pipeline owns driver, stream and graphs, and closes them.
+        # From here on the pipeline closes driver, stream and graphs, also if its constructor fails.
         pipeline = DevicePipeline(bundle, cuda, facts, stream, opener, zero_copy, max_targets)
         try:
             if verify != "never":
@@ -74,7 +83,10 @@ def open_device_pipeline(
 
 @contextmanager
 def device_session() -> Iterator[tuple[Cuda, DeviceFacts, Stream]]:
-    """Open the GPU and a stream on it, for work that is not a pipeline's. Raises BackendError."""
+    """Open the GPU and a stream on it, for work without a pipeline, and close them at the end of the block.
+
+    Raises BackendError if no GPU can be used.
+    """
     cuda, facts = _opened()
     with _failures_of(facts):
         stream = Stream(cuda)
@@ -92,7 +104,7 @@ def _opened() -> tuple[Cuda, DeviceFacts]:
 
 @contextmanager
 def _failures_of(facts: DeviceFacts) -> Iterator[None]:
-    """Turn failed calls of the block into BackendError."""
+    """Convert exceptions of CUDA and of graphs in the block to BackendError."""
     try:
         yield
     except (CudaError, GraphError) as error:
@@ -100,8 +112,11 @@ def _failures_of(facts: DeviceFacts) -> Iterator[None]:
 
 
 def _require_agreement(bundle: Bundle, pipeline: DevicePipeline, parts: dict[str, Any], always: bool) -> None:
-    """Raise BackendError when the pipeline's results differ from the CPU's. Unless ``always``, a pipeline
-    that agreed before is not checked again."""
+    """Raise BackendError if the pipeline's results differ from the CPU's.
+
+    Without ``always``, a pipeline that agreed at an earlier start is not compared again. ``parts``: what the
+    results depend on, besides what this function adds.
+    """
     from efftam_ros.runtime.verify import AgreementRecord, Reference
 
     parts |= {"made_of": pipeline.made_of, "bundle": file_sha256(bundle.folder / MANIFEST)}
@@ -117,6 +132,9 @@ def _require_agreement(bundle: Bundle, pipeline: DevicePipeline, parts: dict[str
 
 
 def engine_folder() -> Path:
-    """Return where engines are kept: ``engines/`` of the checkout, else of the user's cache."""
+    """Return the folder in which engines are stored.
+
+    This is ``engines`` in the checkout if that folder exists, else ``~/.cache/efftam_ros/engines``.
+    """
     checkout = Path(__file__).resolve().parents[3] / "engines"
     return checkout if checkout.is_dir() else expanded("~/.cache/efftam_ros/engines")

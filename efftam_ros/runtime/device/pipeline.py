@@ -1,4 +1,4 @@
-"""The pipeline whose tensors stay on the GPU: one stream, one wait per look, nothing allocated per image."""
+"""The pipeline for back ends on a GPU. In each image it waits for the GPU once, and allocates nothing."""
 
 from __future__ import annotations
 
@@ -41,17 +41,20 @@ STAGES = ("preprocess", *NEEDED)
 
 
 class DevicePipeline(FrameState):
-    """The `Pipeline` contract on one GPU, with the graphs run by a `GraphOpener`.
+    """A `Pipeline` on one GPU, with graphs that a `GraphOpener` opened.
 
-    The host sees scores and boxes, and masks where somebody wants them; it waits once for all looks of a
-    call, when the first candidates are asked for. Two non-blocking streams: an image's bytes go up and are
-    preprocessed on one, beside the memory encoder of the image before; the network runs on the other, behind
-    an event. A tracked image has two sections for each target, each launched as one CUDA graph where the
-    library allows it: from the memory plan to the answers, and from the choice to the memory.
+    Only scores and boxes are copied to the host, and masks when they are requested. The host waits once for
+    all looks of a call, when the first candidates are requested.
 
-    All targets' features are computed in one place. A view that several ask for is encoded once: the
-    section of all but the first leaves out the image encoder. Before another view is encoded, the features
-    that are still to be remembered are copied to places of their targets' own.
+    There are two streams. On one, an image is copied to the GPU and preprocessed, while the memory encoder
+    may still compute the image before. The network runs on the other stream, which waits for the
+    preprocessing by an event. The work of a target in a tracked image has two sections: from the memory plan
+    to the answers, and from the choice of a candidate to the memory. Each is launched as one CUDA graph if
+    the library allows it.
+
+    All targets share one buffer for features. A view that several targets look at is encoded once: only the
+    section of the first target contains the image encoder. Before another view is encoded, features that the
+    memory encoder will still need are copied to a buffer of their target.
     """
 
     is_on_gpu = True
@@ -66,19 +69,33 @@ class DevicePipeline(FrameState):
         zero_copy: bool = False,
         max_targets: int = 1,
     ) -> None:
-        """Takes over ``stream`` and ``opener`` and closes them. ``zero_copy``: kernels read images from
-        pinned host memory. Raises BackendError (a graph that can't run on the GPU), CudaError (too little
-        memory, no kernel for this GPU) and InputError."""
+        """Open the graphs, allocate all memory and capture the sections.
+
+        Args:
+            bundle: The network.
+            cuda: The CUDA driver. The pipeline closes it.
+            facts: Properties of the GPU.
+            stream: The stream on which the network runs. The pipeline closes it.
+            opener: Opens the graphs. The pipeline closes it.
+            zero_copy: Whether kernels read images from pinned host memory, without a copy to the GPU.
+            max_targets: Largest number of targets.
+
+        Raises:
+            BackendError: A graph can't run on the GPU.
+            CudaError: There is too little memory, or no kernel for this GPU.
+            InputError: A file of the bundle or of the kernels is damaged.
+        """
         super().__init__(bundle.spec, max_targets)
         self._threads = _Threads(cuda, facts.index)
         self._stream, self._opener = stream, opener
         self._images = stream
-        # Launched work that the host has not waited for: looks, their views, and the places of their answers.
+        # Launched work that the host has not waited for: look, view, and index of its answers on the host.
         self._launched: list[tuple[TargetFrame, View, int]] = []
-        self._begin_s = 0.0  # when the last look began
-        self._present: Features | None = None  # the features that the image encoder computed last
-        self._in_place: set[int] = set()  # targets whose frames have these features
-        self._apart: set[int] = set()  # and those whose features were copied to places of their own
+        self._begin_s = 0.0  # time of `time.perf_counter` at which the last call of `look` began
+        # The image and view of the features in the shared buffer; None: they can't be used.
+        self._present: Features | None = None
+        self._in_place: set[int] = set()  # targets whose last look used the features in the shared buffer
+        self._apart: set[int] = set()  # targets whose features were copied to their own buffer
         self._closing = ExitStack()
         self._closing.callback(cuda.close)
         self._closing.callback(stream.close)
@@ -106,7 +123,10 @@ class DevicePipeline(FrameState):
 
     @property
     def launch(self) -> Mapping[str, str]:
-        """How each graph of a tracked frame is started (`Binding.launch`), and how its sections are."""
+        """How each graph and each section of a tracked frame is launched.
+
+        By name: "cuda graph", or "plain launches" with the reason.
+        """
         network, first = self._network, self._network.lanes[0]
         sections = {SECTIONS[0]: first.track.launch, SECTIONS[-1]: first.keep.launch}
         return {name: binding.launch for name, binding in network.tracked.items()} | sections
@@ -121,16 +141,16 @@ class DevicePipeline(FrameState):
 
     @property
     def device_bytes(self) -> int:
-        """Device memory held, as far as it is known."""
+        """Memory of the GPU that the pipeline uses, as far as it is known, bytes."""
         return sum(one.device_bytes for one in (self._tensors, self._image, self._masks, self._opener))
 
     @property
     def made_of(self) -> str:
-        """See `GraphOpener.made_of`."""
+        """Versions of the library for graphs and hashes of its engines; see `GraphOpener.made_of`."""
         return self._opener.made_of
 
     def tensor(self, name: str, target: int = 0) -> NDArray[np.float32]:
-        """See `verify.Inspected`; waits for the GPU."""
+        """Wait for the GPU, and return a copy of a tensor by a name that `verify.Inspected.tensor` lists."""
         self._threads.make_current()
         shape = self._tensors.shapes[name]
         host = HostBuffer(self._stream.cuda, 4 * math.prod(shape))
@@ -145,7 +165,7 @@ class DevicePipeline(FrameState):
 
     @property
     def stage_interval(self) -> int:
-        """Of so many frames the first is timed for `Answers.stage_seconds`; 1: every frame."""
+        """One frame in this number is timed for `Answers.stage_seconds`; 1: every frame."""
         return self._clock.interval
 
     @stage_interval.setter
@@ -167,14 +187,18 @@ class DevicePipeline(FrameState):
         cuda.call = call  # type: ignore[method-assign]
 
     def mark(self) -> tuple[Event, int]:
-        """Return an event that the GPU passes now, and when, ns of `time.perf_counter_ns`, to some us. Waits
-        for the GPU. The first one becomes the origin of `stage_spans_ms`."""
+        """Record an event, and return it with the time at which the GPU passed it.
+
+        The time is that of `time.perf_counter_ns`, with an error of some microseconds. The call waits for the
+        GPU. The event of the first call becomes the origin of `stage_spans_ms`.
+        """
         self._threads.make_current()
         event = self._closing.enter_context(closing(Event(self._stream.cuda, timing=True)))
         self._synchronize()
         begin_ns = time.perf_counter_ns()
         self._stream.record(event)
-        while not event.has_passed:  # a wait that sleeps would add the time of waking up
+        # The event is polled, because `Event.wait` sleeps, and waking up would add to the measured time.
+        while not event.has_passed:
             pass
         moment_ns = (begin_ns + time.perf_counter_ns()) // 2
         self._clock.origin = self._clock.origin or event
@@ -182,7 +206,7 @@ class DevicePipeline(FrameState):
 
     @property
     def stage_spans_ms(self) -> Mapping[str, tuple[float, float]]:
-        """Begin and end of the stages that were read last, ms of the GPU after the first `mark`."""
+        """By stage, begin and end of its latest timed run, ms after the event of the first `mark`."""
         return self._clock.spans_ms
 
     def prefetch(self, image: Image) -> None:
@@ -211,7 +235,7 @@ class DevicePipeline(FrameState):
         self._settle()
 
     def _settle(self) -> None:
-        """Wait for the launched work, and read its answers. A frame waits here only."""
+        """Wait for the launched looks, and store their candidates. Frames wait nowhere else."""
         if not self._launched:
             return
         launched, self._launched = self._launched, []
@@ -226,7 +250,7 @@ class DevicePipeline(FrameState):
                 frame.seconds |= self._clock.seconds
 
     def _launch(self, image: Image, views: Sequence[tuple[TargetFrame, View]]) -> None:
-        """Enqueue looks that attend to memory, at most `MAX_VIEWS` views, without a wait between them."""
+        """Enqueue looks that use the memory, at most `MAX_VIEWS` views, without waiting between them."""
         groups = [(view, [one for one, _ in same]) for view, same in groupby(views, key=itemgetter(1))]
         is_there = self._has_features(image, groups[0][0])
         self._clock.is_on = False
@@ -239,14 +263,17 @@ class DevicePipeline(FrameState):
             if number >= 0:
                 self._keep_features()
                 self._present = Features(weakref.ref(image), view, {})
-            if number > 0:  # the first one is prepared
+            if number > 0:  # `_prepare` has made the network input of view 0
                 self._preprocess(self._stream, number)
             for frame in frames:
                 self._run_tracked(frame, view, encodes=number >= 0 and frame is frames[0])
         self._clock.is_on = is_timed
 
     def _run_tracked(self, frame: TargetFrame, view: View, encodes: bool) -> None:
-        """Enqueue one view of a look, from the network's input (``encodes``) or its features on."""
+        """Enqueue one view of a look.
+
+        With ``encodes`` the image encoder runs first. Without, the features in the shared buffer are used.
+        """
         tensors, target, place = self._tensors, frame.target, frame.target
         sections, last = self._network.lanes[target], self._launched[-1][0] if self._launched else None
         if last is not frame:
@@ -262,11 +289,11 @@ class DevicePipeline(FrameState):
         else:
             (sections.track if encodes else sections.again).run()
             self._in_place.add(target)
-            self._clock.is_on = False  # only the first one is timed
+            self._clock.is_on = False  # of several targets only the first is timed
         self._launched.append((frame, view, place))
 
     def _look_without_memory(self, image: Image, frame: TargetFrame) -> None:
-        """Compute a look without memory: with a prompt, or with nothing."""
+        """Compute a look that uses no memory, with a prompt or without one."""
         self._settle()
         self._clock.is_on = False
         if not self._has_features(image, frame.view):
@@ -279,13 +306,16 @@ class DevicePipeline(FrameState):
         self._network.decode(frame.prompt, frame.target)
         self._in_place.add(frame.target)
         self._launched.append((frame, frame.view, frame.target))
-        self._settle()  # the prompt's numbers are staged in one place
+        self._settle()  # waits, because the next prompt overwrites the pinned memory of this one
 
     def _has_features(self, image: Image, view: View) -> bool:
         return self._present is not None and self._present.are_of(image, view)
 
     def _keep_features(self) -> None:
-        """Other features are computed now: copy those that targets are still to be remembered by."""
+        """Copy the features in the shared buffer for the targets that may still be remembered by them.
+
+        This is called before other features are computed.
+        """
         for target in sorted(self._in_place):
             if target in self._frames and self._frames[target].can_be_remembered:
                 self._tensors.keep_features(self._stream, target)
@@ -293,7 +323,7 @@ class DevicePipeline(FrameState):
         self._in_place.clear()
 
     def _prepare(self, image: Image, views: Sequence[View]) -> None:
-        """Bring an image to the GPU with descriptions of these views; make network input of the first."""
+        """Copy an image and the parameters of its views to the GPU, and make the input of the first view."""
         parameters = self._tensors.parameters
         parts = self._image.prepare(image, views, parameters.view(VIEWS))
         nbytes = (len(views) - 1) * VIEW_BYTES + PREPROCESS_PARAMS.itemsize
@@ -305,19 +335,20 @@ class DevicePipeline(FrameState):
         self._stream.wait(self._image_ready)
 
     def _preprocess(self, stream: Stream, number: int) -> None:
-        """Make network input of a view that was prepared."""
+        """Make the network input of view ``number`` of those that were given to `_prepare`."""
         description = self._tensors.parameters.pointer(VIEWS, number * VIEW_BYTES)
         self._image.preprocess(stream, description, self._tensors.at("image"))
 
     def _remember_all(self, chosen: Sequence[Chosen]) -> None:
         self._threads.make_current()
-        # First the targets whose features are in place, because those of the others take that place.
+        # Targets whose features are in the shared buffer come first, because those of the other targets are
+        # copied back into this buffer.
         for one in sorted(chosen, key=lambda one: one.frame.target in self._apart):
             if one.frame.target in self._apart:
                 self._tensors.restore_features(self._stream, one.frame.target)
                 self._present = None
             self._remember(one)
-            self._clock.is_on = False  # only the first one is timed
+            self._clock.is_on = False  # of several targets only the first is timed
         self._in_place.clear()
         self._apart.clear()
 
@@ -336,7 +367,7 @@ class DevicePipeline(FrameState):
 
     def _adopt_thread(self) -> None:
         if self._threads.adopt(self._network):
-            # The network ran on arbitrary data: earlier features and answers are gone.
+            # The warm-up has overwritten the features and answers of earlier frames.
             self._present = None
             for target in self._in_place & self._frames.keys():
                 self._frames[target].can_be_remembered = False
@@ -347,15 +378,18 @@ class DevicePipeline(FrameState):
             stream.synchronize()
 
     def _close(self) -> None:
-        with suppress(CudaError):  # a lost GPU can't be waited for, and nothing runs on it
+        with suppress(CudaError):  # raised if the GPU failed, and then there is no work to wait for
             self._threads.make_current()
             self._synchronize()
         self._closing.close()
 
 
 class _Threads:
-    """Makes the GPU current in each thread that uses the pipeline. Thread identities are reused, so each
-    thread keeps a mark of its own."""
+    """Prepares each thread that uses the pipeline.
+
+    Which threads are prepared is stored in thread-local data, because identifiers of ended threads are used
+    again for new ones.
+    """
 
     def __init__(self, cuda: Cuda, index: int) -> None:
         self._cuda, self._index = cuda, index
@@ -363,9 +397,12 @@ class _Threads:
         self._here.adopted = self._here.current = True
 
     def adopt(self, network: DeviceNetwork) -> bool:
-        """Make ready for frames in a thread that did not open the pipeline: what the libraries prepare per
-        thread (onnxruntime its captured graphs) is prepared now, not in the middle of a frame. Returns
-        whether the network ran for it."""
+        """Prepare this thread for computing frames, unless it is prepared already.
+
+        The network runs, so that libraries prepare what they have for each thread separately, such as
+        onnxruntime's CUDA graphs. Without this they would do so in the middle of a frame. Returns whether the
+        network ran.
+        """
         if getattr(self._here, "adopted", False):
             return False
         self.make_current()
@@ -374,7 +411,7 @@ class _Threads:
         return True
 
     def make_current(self) -> None:
-        """Make the device's context this thread's."""
+        """Make the CUDA context of the GPU current in this thread, as CUDA requires for each thread."""
         if not getattr(self._here, "current", False):
             self._cuda.make_current(self._index)
             self._here.current = True

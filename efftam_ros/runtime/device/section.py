@@ -1,4 +1,4 @@
-"""A fixed order of work on a stream, timed by events, that becomes a CUDA graph where it can be captured."""
+"""Sequences of work on a stream that are timed by events, and captured as CUDA graphs where possible."""
 
 from __future__ import annotations
 
@@ -15,31 +15,34 @@ if TYPE_CHECKING:
     from efftam_ros.runtime.device.graph import Binding
 
     Step = Callable[[], None] | Binding
-    """A copy or a kernel that is enqueued when called, or a graph."""
+    """A function that enqueues a copy or a kernel, or a graph of the network with its tensors."""
 
 
 INTERVAL = 30
-"""Frames of which the first is timed: events take time on the GPU and in Python, and one sample a second
-suffices for diagnostics."""
+"""One frame in this number is timed.
+
+Events take time on the GPU and in Python, and diagnostics need only about one measurement per second.
+"""
 _UNTIMED = nullcontext()
 
 
 class StageClock:
-    """A pair of events for each stage, recorded in timed frames alone. A stage's time is read when the
-    frame's own wait has passed; what runs after that wait is read one frame later.
+    """Measures how long the stages of a frame take on the GPU, by a pair of events for each stage.
 
-    Within a capture the events become part of the graph, and every launch of it records them.
+    Events are recorded only in timed frames. The times are read after the host has waited for the frame's
+    answers. Stages that run after this wait are read one frame later. Events that are recorded in a capture
+    become a part of the CUDA graph, and every launch of the graph records them.
     """
 
     def __init__(self, cuda: Cuda, stages: Iterable[str]) -> None:
         self.interval = INTERVAL
-        """One frame in so many is timed; 1: every frame."""
+        """One frame in this number is timed; 1: every frame."""
         self.is_on = False
         """Whether the current frame is timed."""
         self.origin: Event | None = None
-        """The moment that `spans_ms` count from; None: they are not read."""
+        """The event at which the times in `spans_ms` are 0; None: `spans_ms` stays empty."""
         self.spans_ms: dict[str, tuple[float, float]] = {}
-        """Begin and end of each stage that was read last, ms of the GPU after the origin."""
+        """By stage, begin and end of its latest timed run, by the GPU's clock, ms after `origin`."""
         self._frames = 0
         with ExitStack() as made:
 
@@ -53,25 +56,31 @@ class StageClock:
 
     @property
     def seconds(self) -> Mapping[str, float]:
-        """Device seconds of the stages of the latest timed frame that had ended when `read` was called last,
-        and of the memory encoder of the timed frame before where its own has not."""
+        """By stage, how long it took on the GPU in the latest timed frame, s.
+
+        The memory encoder may not have ended when `read` was called last. Its value is then that of the timed
+        frame before.
+        """
         return self._seconds
 
     def begin(self) -> None:
-        """Begin a new frame."""
+        """Begin a new frame, and decide whether it is timed."""
         self.is_on = self._frames % self.interval == 0
         self._frames += 1
 
     def time(self, name: str, stream: Stream) -> AbstractContextManager[None]:
-        """Time what is enqueued in the block, if the frame is timed."""
+        """Return a context manager which times the work enqueued in its block as the stage ``name``.
+
+        In a frame that is not timed it does nothing.
+        """
         return self._timed(name, stream) if self.is_on else _UNTIMED
 
     def passed(self, name: str) -> None:
-        """Note that the stage's events were recorded, by `time` or by a captured graph."""
+        """Note that the events of a stage were enqueued in this frame, so that `read` reads them."""
         self._recorded[name] = None
 
     def read(self) -> None:
-        """Take the times of all that was recorded since the last call, for which the host has waited."""
+        """Read the times of all stages noted since the last call. The host must have waited for their end."""
         if self._recorded:
             recorded, self._recorded = self._recorded, {}
             events = [(name, self._events[name]) for name in recorded]
@@ -99,17 +108,18 @@ class StageClock:
 
 @dataclass(frozen=True)
 class Stage:
-    """Steps that are timed under one name."""
+    """Steps of work that are timed together under one name."""
 
     name: str
     steps: Sequence[Step]
 
 
 class Section:
-    """Stages with copies before and after them. Addresses and sizes are the same in every run; what differs
-    from frame to frame lies in the memory that the steps read.
+    """Stages, and copies after them, that are enqueued in the same way in every frame.
 
-    It is captured twice, without the clock's events and with them; a frame launches one of the two graphs.
+    Addresses and sizes are the same in every run. Numbers that differ between frames are in memory that the
+    steps read. A section is captured as two CUDA graphs, one with the clock's events and one without. A frame
+    launches the graph with the events only if it is timed.
     """
 
     def __init__(
@@ -121,12 +131,13 @@ class Section:
     ) -> None:
         self._stream, self._clock = stream, clock
         self._stages, self._after = stages, tuple(after)
-        self._graphs: dict[bool, CapturedGraph] = {}  # by whether they are timed
+        # The captured graphs: by True the graph with events, by False the graph without. Empty: not captured.
+        self._graphs: dict[bool, CapturedGraph] = {}
         self.launch = "plain launches: not captured yet"
         """How `run` starts the work: "cuda graph", or "plain launches" with the reason."""
 
     def run(self) -> None:
-        """Enqueue all of it."""
+        """Enqueue all stages and copies, as one CUDA graph if the section was captured."""
         if not self._graphs:
             self._enqueue(captured=False)
             return
@@ -136,8 +147,10 @@ class Section:
                 self._clock.passed(stage.name)
 
     def capture(self) -> None:
-        """Capture it as CUDA graphs, once every graph in it has run. If that fails, `launch` has the
-        reason."""
+        """Capture the section as CUDA graphs. If this fails, `launch` states the reason.
+
+        Every graph of the network in the section must have run before.
+        """
         bindings = [step for stage in self._stages for step in stage.steps if not callable(step)]
         alone = next((binding.alone for binding in bindings if binding.alone), "")
         if alone:

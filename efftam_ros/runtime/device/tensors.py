@@ -1,4 +1,7 @@
-"""Device memory of a pipeline: named tensors, the numbers that steer its kernels, and what the host reads."""
+"""The memory of a pipeline: tensors on the GPU, parameters of its kernels, and answers for the host.
+
+A lane is the part of this memory that belongs to one target.
+"""
 
 from __future__ import annotations
 
@@ -22,19 +25,30 @@ from efftam_ros.runtime.preprocess import EncodedPrompt
 
 VIEWS, PLAN, DECISION = "views", "plan", "decision"
 TRACKING, PROMPTED = "tracking", "prompted"
-"""Prompt tensors: those that tracked frames are decoded with, made once, and the last prompted frame's."""
+"""First part of the names of the encoded prompt's tensors.
+
+`TRACKING` is for those of tracked frames, which are computed once. `PROMPTED` is for those of the last
+prompted frame.
+"""
 OUTPUTS = ("masks", "candidate_pointers")
-"""Of the decoder: what the memory encoder and masks are made from."""
+"""Names of the decoder's outputs from which the memory encoder's input and the masks are made."""
 DECISION_BYTES = 16
 MAX_VIEWS = 16
-"""Most views of an image that are looked at with one wait."""
+"""Largest number of views of an image that are enqueued before the host waits."""
 
 
 class Parameters:
-    """Numbers for kernels: blocks of pinned memory, each with its tensor of the same name in an arena."""
+    """Parameters of kernels, in blocks of pinned host memory.
+
+    Each block is copied to the tensor on the GPU that has the block's name.
+    """
 
     def __init__(self, cuda: Cuda, arena: Arena, sizes: Mapping[str, int]) -> None:
-        """``sizes``: bytes of each block. Raises CudaError when the system has too little memory to pin."""
+        """Allocate the blocks in host memory.
+
+        ``arena``: has the tensors on the GPU. ``sizes``: by name, the size of each block, bytes. Raises
+        CudaError if the system has too little memory to pin.
+        """
         self._arena, self._sizes = arena, sizes
         self._host = HostBuffer(cuda, sum(map(aligned, sizes.values())))
         self._offsets, self._views = {}, {}
@@ -45,20 +59,20 @@ class Parameters:
             offset += aligned(nbytes)
 
     def view(self, name: str) -> NDArray[np.uint8]:
-        """Return the bytes of a block on the host; they must not change while a copy is on its way."""
+        """Return the bytes of a block on the host, uint8. They must not change until a copy has ended."""
         return self._views[name]
 
     def pointer(self, name: str, offset: int = 0) -> int:
-        """Device address of a block."""
+        """Return the device address of byte ``offset`` of a block."""
         return self._arena.pointer(name) + offset
 
     def upload(self, stream: Stream, name: str, nbytes: int | None = None, offset: int = 0) -> None:
-        """Copy a block, or ``nbytes`` of it from ``offset`` on, to the device."""
+        """Enqueue a copy of a block to the GPU, or of ``nbytes`` of it from byte ``offset`` on."""
         size = self._sizes[name] if nbytes is None else nbytes
         stream.copy_in(self.pointer(name, offset), self._host, size, self._offsets[name] + offset)
 
     def uploading(self, stream: Stream, name: str, nbytes: int, offset: int) -> Callable[[], None]:
-        """`upload`, as a step of a `Section`."""
+        """Return a function that calls `upload` with these arguments, as a step of a `Section`."""
         return lambda: self.upload(stream, name, nbytes, offset)
 
     def free(self) -> None:
@@ -67,18 +81,31 @@ class Parameters:
 
 
 class DeviceTensors:
-    """All tensors of a network and of its memory in one allocation, and pinned memory for what the host gives
-    and gets. `shapes` by name; `plans` and `decisions` are the host's side of these two parameters, by lane.
-    Each of several lanes has the decoder's last output for itself, beside the tensor that the graph writes,
-    and a place for the features that it will be remembered by, while those of another view are computed.
+    """All tensors of a pipeline, in one allocation on the GPU, and pinned host memory for copies.
+
+    If there are several lanes, each has a copy of the decoder's last outputs, because the graph's output is
+    overwritten for the next target. Each also has a buffer for the features that the memory encoder will
+    need, because the shared features may be overwritten before.
+
+    Attributes:
+        shapes: Shape of each tensor by name.
+        plans: Memory plans on the host, int32 [lanes, rows + pointers]; see `MemoryLayout.write_plan`.
+        decisions: Choices to remember on the host, int32 [lanes, 4]: row of the decoder's output, slot in the
+            rings, whether the target is present, whether the frame is prompted.
+        layout: Sizes of the memory.
+        lanes: Number of lanes.
+        plan_bytes: Size of a plan, bytes.
     """
 
     def __init__(self, bundle: Bundle, cuda: Cuda, closing: ExitStack, lanes: int) -> None:
-        """``closing`` frees it; ``lanes``: memories. Raises CudaError when there is too little memory."""
+        """Allocate all tensors.
+
+        ``closing`` frees them. ``lanes``: number of targets. Raises CudaError if there is too little memory.
+        """
         self.layout = MemoryLayout.of(bundle, lanes)
         self.lanes = lanes
         self.low = int(bundle.graphs["mask_decoder"].outputs["masks"].shape[-1])
-        """Side of the mask logits."""
+        """Number of rows and of columns of the mask logits."""
         self.plan_bytes = 4 * (self.layout.rows + self.layout.pointers)
         tokens = bundle.graphs["prompt_encoder"].outputs["sparse"].shape[1]
         self._sparse_tokens = tokens if isinstance(tokens, int) else None
@@ -90,9 +117,9 @@ class DeviceTensors:
         }
         graphs = bundle.graphs
         self._own = (*OUTPUTS, *(graphs["image_encoder"].outputs.keys() & graphs["memory_encoder"].inputs))
-        """What each of several lanes has for itself."""
+        """Names of the tensors of which each lane has a copy, if there are several lanes."""
         self.shapes = self._network_shapes(bundle) | {name: (size // 4,) for name, size in blocks.items()}
-        # One allocation for all: what lies side by side can be copied or cleared at once.
+        # One allocation, so that neighbouring tensors can be copied or cleared by one call.
         self._arena = Arena(cuda, self.shapes)
         closing.callback(self._arena.free)
         self.parameters = Parameters(cuda, self._arena, blocks)
@@ -100,14 +127,15 @@ class DeviceTensors:
         self.plans, self.decisions = (
             self.parameters.view(name).view(np.int32).reshape(lanes, -1) for name in (PLAN, DECISION)
         )
-        # What the host decides by is one copy of a few hundred bytes, also of several views.
+        # The small outputs of the decoder are neighbours, so that one copy of a few hundred bytes brings them
+        # to the host. The host has a place for those of each lane, and for those of each view of a search.
         self._answer_names = [name for name in ANSWERS if name in self.shapes]
         self._answers_bytes = self._arena.span("boxes", self._answer_names[-1])
         places = lanes + MAX_VIEWS
         self._answers = HostBuffer(cuda, places * aligned(self._answers_bytes))
         closing.callback(self._answers.free)
         self.answer_views = [self._answers_at(index) for index in range(places)]
-        # A prompt comes once per selection: its pinned memory is apart from every frame's.
+        # Pinned memory for prompts, with a part for each tensor that is copied from it.
         self._staged: dict[str, int] = {}
         staging = 0
         for name in ("prompt_mask", "points", "labels", "has_mask", "masks"):
@@ -122,32 +150,35 @@ class DeviceTensors:
 
     @property
     def lane_bytes(self) -> int:
-        """Of the device's memory, each lane's part."""
+        """How much memory of the GPU each lane needs, bytes."""
         own = (*RINGS, *(f"{name} by lane" for name in self._own))
         return sum(4 * math.prod(self.shapes[name]) for name in own if name in self.shapes) // self.lanes
 
     def at(self, name: str) -> int:
-        """Device address of a tensor."""
+        """Return the device address of a tensor."""
         return self._arena.pointer(name)
 
     def of_lane(self, name: str, lane: int) -> int:
-        """Device address of what a lane has of the tensor ``name``."""
+        """Return the device address of a lane's copy of a tensor. A single lane uses the tensor itself."""
         if self.lanes == 1:
             return self.at(name)
         return self.at(f"{name} by lane") + lane * 4 * math.prod(self.shapes[name])
 
     def keep_output(self, stream: Stream, lane: int) -> None:
-        """Copy what later calls need of the decoder's output to the lane's own, where there are several."""
+        """Enqueue copies of the decoder's masks and pointers to the lane's own tensors.
+
+        With a single lane nothing is copied.
+        """
         for name in OUTPUTS if self.lanes > 1 else ():
             stream.copy(self.of_lane(name, lane), self.at(name), 4 * math.prod(self.shapes[name]))
 
     def keep_features(self, stream: Stream, lane: int) -> None:
-        """Copy the features that the memory encoder reads to the lane's own place."""
+        """Enqueue copies of the shared features that the memory encoder reads to the lane's own buffer."""
         for name in self._own[len(OUTPUTS) :]:
             stream.copy(self.of_lane(name, lane), self.at(name), 4 * math.prod(self.shapes[name]))
 
     def restore_features(self, stream: Stream, lane: int) -> None:
-        """Copy them back."""
+        """Enqueue copies of the features in the lane's own buffer back to the shared features."""
         for name in self._own[len(OUTPUTS) :]:
             stream.copy(self.at(name), self.of_lane(name, lane), 4 * math.prod(self.shapes[name]))
 
@@ -155,19 +186,27 @@ class DeviceTensors:
         stream.zero(self.at("boxes"), self._arena.total_bytes)
 
     def tokens(self, encoded: EncodedPrompt) -> int:
-        """Tokens of the prompt in ``sparse``: points and one of padding, unless the network fixes them."""
+        """Return the number of tokens that the prompt has in the tensor ``sparse``.
+
+        This is the number of points and one for padding, unless the network has a fixed number.
+        """
         return encoded.points.shape[1] + 1 if self._sparse_tokens is None else self._sparse_tokens
 
     def stage(self, stream: Stream, name: str, values: NDArray[Any], lane: int | None = None) -> None:
-        """Copy a small array to the device through pinned memory of its own, or to a lane's part."""
+        """Enqueue a copy of an array to the tensor ``name``, or to a lane's copy of this tensor.
+
+        The array is copied to pinned memory first. That memory must not be used again before the copy ended.
+        """
         offset = self._staged[name]
         self._prompts.view(values.dtype, values.shape, offset)[:] = values
         pointer = self.at(name) if lane is None else self.of_lane(name, lane)
         stream.copy_in(pointer, self._prompts, values.nbytes, offset)
 
     def copy_answers_out(self, stream: Stream, index: int) -> None:
-        """Copy the decoder's small outputs to their ``index``-th place on the host: those of a lane to its
-        own, those of the views of a search to the `MAX_VIEWS` behind them."""
+        """Enqueue a copy of the decoder's small outputs to place ``index`` on the host.
+
+        Places 0 to `lanes` - 1 are for the lanes. The `MAX_VIEWS` further places are for views of a search.
+        """
         nbytes = self._answers_bytes
         stream.copy_out(self._answers, self.at("boxes"), nbytes, index * aligned(nbytes))
 
@@ -176,7 +215,7 @@ class DeviceTensors:
         return Decoded(boxes, areas, ious, float(presence[0]), *levels)
 
     def _answers_at(self, index: int) -> list[NDArray[np.float32]]:
-        """What `ANSWERS` names, as far as the network gives it, at its ``index``-th place on the host."""
+        """Return the arrays of the small outputs at place ``index`` on the host, in order of `ANSWERS`."""
         at = index * aligned(self._answers_bytes)
         return [
             self._answers.view(np.float32, self.shapes[name], at + self._arena.offset(name, "boxes"))
@@ -188,7 +227,7 @@ class DeviceTensors:
         encoder, prompt = bundle.graphs["image_encoder"].outputs, bundle.graphs["prompt_encoder"].outputs
         decoder = bundle.graphs["mask_decoder"].outputs
         shapes: dict[str, tuple[int, ...]] = {
-            # Side by side: what the host wants to know of a frame is one copy.
+            # These come first and are neighbours, so that one copy brings all of them to the host.
             **{name: decoder[name].sizes for name in ANSWERS if name in decoder},
             "image": (1, 3, side, side),
             **{name: tensor.sizes for name, tensor in encoder.items()},

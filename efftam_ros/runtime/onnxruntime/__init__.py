@@ -1,1 +1,1 @@
-"""Back ends on onnxruntime: CPU, CUDA and TensorRT providers."""
+"""Back ends that use onnxruntime, with its providers for CPU, CUDA and TensorRT."""

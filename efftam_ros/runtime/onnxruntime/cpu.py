@@ -1,4 +1,4 @@
-"""The onnxruntime pipeline on the CPU."""
+"""The pipeline that computes the network by onnxruntime on the CPU."""
 
 from __future__ import annotations
 
@@ -31,18 +31,24 @@ from efftam_ros.runtime.spans import BINDING, COPIES, NETWORK, PREPROCESSING, WA
 
 PROVIDER = "CPUExecutionProvider"
 _TOPOLOGY = Path("/sys/devices/system/cpu")
-_MOST = 4  # more threads do not speed up the small matrices of these networks, and occupy the robot's cores
+# Largest number of threads. More threads do not speed up the small matrices of these networks, and occupy
+# cores that the robot needs.
+_MOST = 4
 
 _SPIN_US = 10
-"""How long a thread spins before it sleeps. Most operators of these networks take less time than a sleeping
-thread needs to wake up. On two idle cores a frame's graphs take 0.85 of the time without spinning, with less
-CPU time; beside a process that occupies one of the two cores, 1.04 to 1.07. Longer spinning gains 0.01 at
-most and costs up to 1.4 there."""
-_LIMITS_SPINNING = (1, 26)  # first version of onnxruntime that limits the time, which is milliseconds without
+"""How long a thread of onnxruntime waits actively ("spins") for work before it sleeps, us.
+
+Most operators of these networks take less time than a sleeping thread needs to wake up. On two idle cores,
+the graphs of a frame take 0.85 times as long as without spinning, and less CPU time. If another process
+occupies one of the two cores, they take 1.04 to 1.07 times as long. Longer spinning would reduce the factor
+on idle cores by at most 0.01, and increase the factor beside another process to as much as 1.4.
+"""
+# The first version of onnxruntime that can limit the time of spinning. Without a limit it is milliseconds.
+_LIMITS_SPINNING = (1, 26)
 
 
 class SharedArray:
-    """A numpy array and the same memory as onnxruntime sees it."""
+    """A numpy array, and an OrtValue of onnxruntime that uses the same memory."""
 
     def __init__(self, array: NDArray[Any]) -> None:
         self.array = array
@@ -54,7 +60,7 @@ class SharedArray:
 
 
 class BoundGraph:
-    """A session whose inputs and outputs lie in memory that is bound once and reused for every run."""
+    """A session that reads its inputs from, and writes its outputs to, arrays that are bound once."""
 
     def __init__(self, session: onnxruntime.InferenceSession) -> None:
         self._session = session
@@ -64,7 +70,10 @@ class BoundGraph:
         self.outputs = {tensor.name for tensor in session.get_outputs()}
 
     def bind(self, **arrays: SharedArray) -> None:
-        """Use this memory for these inputs and outputs; names that the graph lacks are ignored."""
+        """Use these arrays for the inputs and outputs with these names in all later runs.
+
+        Names that the graph does not have are ignored.
+        """
         for name, array in arrays.items():
             if name in self.inputs:
                 self._binding.bind_ortvalue_input(name, array.value)
@@ -72,14 +81,14 @@ class BoundGraph:
                 self._binding.bind_ortvalue_output(name, array.value)
 
     def run_new(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, SharedArray]:
-        """Run on these inputs, into new memory (for outputs whose size changes)."""
+        """Run with these inputs and return the outputs in new arrays. This is for outputs of varying size."""
         names = sorted(self.outputs)
         results = self._session.run(names, {name: arrays[name] for name in self.inputs})
         return {name: SharedArray(result) for name, result in zip(names, results, strict=True)}
 
 
 class _Memory(BoundGraph):
-    """A lane's ring of maps and pointers, and memory attention over those that a frame names."""
+    """The memory of one target, with its maps and pointers, and the memory attention that reads it."""
 
     def __init__(self, bundle: Bundle, session: onnxruntime.InferenceSession) -> None:
         super().__init__(session)
@@ -93,17 +102,19 @@ class _Memory(BoundGraph):
             {"map": SharedArray(maps), "stored_pointer": SharedArray(pointers)}
             for maps, pointers in zip(self.maps[:, None], self.pointers[:, None], strict=True)
         ]
-        """Outputs of the memory encoder, by slot."""
-        # The attended memories lie side by side: one tensor per number of memories, because creating tensors
-        # in every frame takes time.
+        """For each slot, the part of `maps` and `pointers` that the memory encoder writes as its outputs."""
+        # The graph needs the maps of a plan side by side, so they are copied. For each possible number of
+        # maps there is one OrtValue on the same memory, so that no frame has to create one.
         copies = np.zeros_like(self.maps), np.zeros_like(self.pointers), np.zeros(count, np.int64)
         self._maps_of, self._pointers_of, self._rows_of = (
             [SharedArray(array[:n]) for n in range(count + 1)] for array in copies
         )
-        self._counts = (-1, -1)  # of what the graph is bound to, because binding takes time too
+        # Numbers of maps and pointers that are bound now. Binding takes time, so it is done only when they
+        # change.
+        self._counts = (-1, -1)
 
     def attend(self, plan: MemoryPlan) -> float:
-        """Run on what the plan names, and return the seconds that the graph took."""
+        """Condition the features on the slots of a plan, and return how long the graph took, s."""
         counts = len(plan.slots), len(plan.pointer_slots)
         maps, rows, pointers = (
             self._maps_of[counts[0]],
@@ -121,13 +132,13 @@ class _Memory(BoundGraph):
         return time.perf_counter() - start
 
     def round(self, slot: int) -> None:
-        """Round a stored map to the type of the network's memory."""
+        """Round the map in a slot to bfloat16, if the bundle's ``memory_dtype`` is "bfloat16"."""
         if self._rounds:
             round_bfloat16(self.maps[slot])
 
 
 class _Target:
-    """What one target has of the network for itself: buffers, the graphs bound to them, its memory."""
+    """The buffers and the memory of one target, and the graphs bound to these buffers."""
 
     def __init__(self, bundle: Bundle, sessions: Mapping[str, onnxruntime.InferenceSession]) -> None:
         self.graphs = {name: BoundGraph(session) for name, session in sessions.items()}
@@ -152,7 +163,8 @@ class _Target:
         self.graphs["mask_decoder"].bind(conditioned=self.conditioned, **self.features, **self.answers)
         self.graphs["memory_encoder"].bind(features=features, **self.flags)
         self.tracking = self.prompted = self.encode_prompt(no_prompt(bundle.spec.image_side))
-        # What the decoder is bound to, because binding takes time in every frame.
+        # The prompt tensors to which the decoder is bound now. Binding takes time, so it is done only when
+        # they change.
         self._decoded_with: Mapping[str, SharedArray] = {}
 
     @property
@@ -162,7 +174,7 @@ class _Target:
         return ring + sum(one.array.nbytes for one in own)
 
     def watch(self, watch: Watch) -> None:
-        """See `FrameState.watch`."""
+        """Replace the calls of graphs, copies and preprocessing by wrappers that ``watch`` returns."""
         for name, graph in self.graphs.items():
             watch_methods(watch, NETWORK, graph, "run", "run_new", label=name)
             watch_methods(watch, BINDING, graph, "bind", label=f"bind {name}")
@@ -171,8 +183,10 @@ class _Target:
         watch_methods(watch, PREPROCESSING, self, "preprocess")
 
     def encode_prompt(self, encoded: EncodedPrompt) -> Mapping[str, SharedArray]:
-        """Run the prompt encoder on the features. Returns what the decoder and the memory encoder need of the
-        prompt."""
+        """Run the prompt encoder, which writes the conditioned features.
+
+        Returns its other outputs by name. The mask decoder and the memory encoder need them as inputs.
+        """
         inputs = {
             "features": self.features["features"].array,
             "points": encoded.points,
@@ -199,17 +213,26 @@ class _Target:
 
 
 class OrtPipeline(FrameState):
-    """The `Pipeline` contract on onnxruntime's CPU provider.
+    """A `Pipeline` that uses onnxruntime's CPU provider.
 
-    Every tensor that lives longer than a call is allocated at open. Features, logits and memory stay in
-    place: graphs read and write the same buffers, and a new memory is written straight into its ring slot.
-    Targets share the graphs' sessions alone: several are computed beside one another, in threads.
+    All buffers except those for prompts are allocated when the pipeline is opened. The graphs read and write
+    the same buffers in every frame, and the memory encoder writes its outputs directly into the slot of the
+    memory. Every target has buffers of its own, and all targets share the sessions of the graphs. Several
+    targets are computed at the same time, in threads.
     """
 
     def __init__(self, bundle: Bundle, threads: int = 0, max_targets: int = 1) -> None:
-        """Open the bundle's graphs. ``threads``: per graph, and of targets that are computed at once; 0 for
-        `default_threads`. Raises InputError when a graph can't be loaded or has other tensors than the bundle
-        declares."""
+        """Open the bundle's graphs.
+
+        Args:
+            bundle: The network.
+            threads: Number of threads that compute a graph, and largest number of targets that are computed
+                at the same time; 0: `default_threads`.
+            max_targets: Largest number of targets.
+
+        Raises:
+            InputError: A graph can't be loaded, or has other tensors than the bundle declares.
+        """
         super().__init__(bundle.spec, max_targets)
         threads = threads or default_threads()
         self._no_prompt = no_prompt(bundle.spec.image_side)
@@ -217,7 +240,7 @@ class OrtPipeline(FrameState):
         self._targets = [_Target(bundle, self._sessions) for _ in range(max_targets)]
         self.target_bytes = self._targets[0].nbytes
         at_once = min(threads, max_targets)
-        # Its threads are started when there are targets for them.
+        # The pool starts its threads only when looks of several targets are submitted.
         self._pool = ThreadPoolExecutor(at_once, "network") if at_once > 1 else None
         self._begun: dict[TargetFrame, Future[None]] = {}
 
@@ -246,8 +269,11 @@ class OrtPipeline(FrameState):
         self._begun.clear()
 
     def _share_features(self, image: Image, frame: TargetFrame, frames: Sequence[TargetFrame]) -> None:
-        """Give a target the features of its view that another one has; compute them here and now where
-        several targets of this call need them."""
+        """Copy the features of a target's view from another target, if one has features of the same view.
+
+        If no target has them, and several looks of this call need them, they are computed here, so that the
+        threads do not compute them once for each target.
+        """
         owners = [target for target, made in self._features.items() if made.are_of(image, frame.view)]
         if frame.target in owners:
             return
@@ -310,7 +336,7 @@ class OrtPipeline(FrameState):
         return image_mask(logits, frame.view, *frame.size)
 
     def tensor(self, name: str, target: int = 0) -> NDArray[np.float32]:
-        """See `verify.Inspected`."""
+        """Return a copy of a tensor of this target, by a name that `verify.Inspected.tensor` lists."""
         return self._targets[target].tensor(name)
 
     def _close(self) -> None:
@@ -340,14 +366,18 @@ def default_threads() -> int:
     """Return one thread per physical core that this process may use, at most four."""
     try:
         usable = os.sched_getaffinity(0)
-    except AttributeError:  # not on macOS
+    except AttributeError:  # macOS does not have this function
         usable = set(range(os.cpu_count() or 1))
     cores = {_siblings(cpu) for cpu in usable}
     return max(1, min(len(cores), _MOST))
 
 
 def set_threads(options: Any, threads: int, version: str) -> None:
-    """Set a session's threads. A ``version`` that can't limit the time of spinning does not spin."""
+    """Set the number of threads of a session, and how long they spin.
+
+    If this ``version`` of onnxruntime can't limit the time of spinning, spinning is switched off.
+    ``options``: the SessionOptions that are changed.
+    """
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     spins = tuple(int(part) for part in version.split(".")[:2]) >= _LIMITS_SPINNING
@@ -357,8 +387,10 @@ def set_threads(options: Any, threads: int, version: str) -> None:
 
 
 def _siblings(cpu: int) -> str:
-    """Return the logical CPUs that share a core with this one; this CPU alone where the system does not
-    report it."""
+    """Return the list of logical CPUs on the same physical core as this one, as the system writes it.
+
+    Where the system does not report this, the result is the number of this CPU alone.
+    """
     try:
         return (_TOPOLOGY / f"cpu{cpu}" / "topology" / "thread_siblings_list").read_text().strip()
     except OSError:

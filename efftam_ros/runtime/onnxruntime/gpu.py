@@ -1,4 +1,4 @@
-"""Network graphs on the GPU through onnxruntime's CUDA and TensorRT providers."""
+"""Opens graphs of the network on the GPU by onnxruntime's CUDA and TensorRT providers."""
 
 from __future__ import annotations
 
@@ -38,11 +38,12 @@ from efftam_ros.runtime.onnxruntime.options import (
     tensorrt_options,
 )
 
-# In older versions every replay of a captured graph blocks the host: some tens of microseconds, against
-# milliseconds for the hundreds of launches of a graph that is not captured.
+# In older versions the host waits after every launch of a captured CUDA graph, for some tens of microseconds.
+# Capturing is still faster: without it, the hundreds of launches of a graph take milliseconds.
 _ASYNCHRONOUS_REPLAY = (1, 28)
 
-# y = x + x on eight floats (opset 17), to check that onnxruntime has kernels for this GPU.
+# An ONNX model that computes y = x + x for eight floats. It is run to check that onnxruntime has kernels for
+# this GPU.
 _PROBE = (
     b'\x08\x08:9\n\x0e\n\x01x\n\x01x\x12\x01y"\x03Add\x12\x05probe'
     b"Z\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x08"
@@ -51,13 +52,14 @@ _PROBE = (
 
 
 class OrtGraphs:
-    """A `GraphOpener` on one of onnxruntime's GPU providers.
+    """A `GraphOpener` that uses one of onnxruntime's GPU providers.
 
-    Every session has only the requested provider, so that there is no silent fallback: a graph runs on it as
-    a whole or an error is raised. Nodes that TensorRT can't run are not given to the CUDA provider either.
+    Every session has only the requested provider. So a graph runs completely on this provider, or an error is
+    raised; nothing falls back silently. Nodes that TensorRT can't run are not given to the CUDA provider
+    either.
 
-    All calls must come from one thread, because onnxruntime keeps captured CUDA graphs per thread. While a
-    first run captures, no other thread may allocate GPU memory.
+    All calls must come from one thread, because onnxruntime stores captured CUDA graphs for each thread
+    separately. During the first run of a binding, which captures, no other thread may allocate GPU memory.
     """
 
     notice = ""
@@ -74,11 +76,22 @@ class OrtGraphs:
         *,
         ort: Any = None,
     ) -> None:
-        """``stream``: cudaStream_t as a number, not the default one, must outlive the graphs; ``device``:
-        index of the GPU; ``exact``: products without TF32 (CUDA only); ``engine_cache``: folder of TensorRT
-        engines, None to build them at every start; ``board``: `DeviceFacts.board`, as engines of other boards
-        are not used; ``ort``: a module in place of onnxruntime, for tests. Raises BackendError when the
-        provider can't run here."""
+        """Check that the provider can run here.
+
+        Args:
+            bundle: The network.
+            provider: The provider of onnxruntime.
+            stream: Address of a cudaStream_t that is not the default stream. It must exist until `close`.
+            device: Index of the GPU.
+            exact: Whether the CUDA provider computes products in FP32; if not, in TF32.
+            engine_cache: Folder in which engines of the TensorRT provider are stored; None: they are built at
+                every start.
+            board: `DeviceFacts.board`; engines that were built on another board are not used.
+            ort: A module to use in place of onnxruntime, for tests.
+
+        Raises:
+            BackendError: The provider can't run here.
+        """
         self._ort = ort if ort is not None else _import_onnxruntime()
         self._bundle, self._provider, self._exact = bundle, provider, exact
         self._stream, self._device = stream, device
@@ -86,8 +99,8 @@ class OrtGraphs:
         self._opened: list[OrtGraph] = []
         self._caches: list[Path] = []
         load_libraries(self._ort, provider)
-        # Since 1.26 every session on a built-in provider is reported as one without a plugin, at the level of
-        # warnings; what matters is checked here and raised as an error.
+        # From version 1.26 on, onnxruntime logs a warning for every session that does not use a plugin. So
+        # warnings are switched off. This class itself checks what matters, and raises errors.
         self._ort.set_default_logger_severity(ERRORS_ONLY)
         if provider == "cuda":
             self._probe()
@@ -106,8 +119,11 @@ class OrtGraphs:
         return " ".join((version, tensorrt_version(), *map(file_sha256, engines)))
 
     def open(self, name: str) -> OrtGraph:
-        """Open a graph. Raises BackendError naming graph and node when it can't run on the provider as a
-        whole, InputError when the file is damaged or its tensors differ from the manifest."""
+        """Open the graph with this name in the bundle.
+
+        Raises BackendError, with the names of graph and node, if a node can't run on the provider. Raises
+        InputError if the file is damaged or its tensors differ from the manifest.
+        """
         waits = "onnxruntime's TensorRT provider waits for the GPU after every replay"
         opened = self._open(name, no_capture=waits if self._provider == "tensorrt" else "")
         self._bundle.check_session(name, opened.session.get_inputs(), opened.session.get_outputs())
@@ -122,16 +138,20 @@ class OrtGraphs:
         self._opened = []
 
     def _replay_waits(self) -> str:
-        """Return why the host waits for replays; "" when it does not."""
+        """Return why the host waits after each launch of a CUDA graph; "" if it does not wait."""
         version = self._ort.__version__
         if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < _ASYNCHRONOUS_REPLAY:
             return f"onnxruntime {version} waits for every replay, 1.28 does not"
         return ""
 
     def _open(self, name: str, no_capture: str) -> OpenedSession:
-        """Open a session as strictly as possible. ``no_capture``: why not to capture, "" to try it. One that
-        fails with the strict option is opened without it, and its nodes are checked instead: those that only
-        compute shapes may run on the CPU."""
+        """Open a session for a graph, with capture and with the strict option if possible.
+
+        If opening fails because of the strict option, the session is opened without it. Then its nodes are
+        checked: only those that compute shapes may run on the CPU.
+
+        ``no_capture``: why the session must not capture CUDA graphs; "" if it may.
+        """
         graph, asked, strict = self._bundle.graphs[name], PROVIDERS[self._provider], True
         while True:
             providers = [(asked, self._options(graph, capture=not no_capture))]
@@ -141,7 +161,8 @@ class OrtGraphs:
                 )
                 break
             except Exception as error:
-                # One demand is given up at a time, so that the report names the one that failed.
+                # Capture and the strict option are given up one at a time, so that the reason is that of the
+                # option that failed.
                 if not no_capture and is_capture_error(error):
                     no_capture = first_line(error)
                 elif strict and is_cpu_fallback_error(error):
@@ -173,7 +194,10 @@ class OrtGraphs:
         return tensorrt_options(self._stream, self._device, graph, folder)
 
     def _probe(self) -> None:
-        """Run a minimal graph: a build without kernels for this GPU fails only when a graph runs."""
+        """Run a minimal graph. Raises BackendError if onnxruntime can't compute on this GPU.
+
+        This is needed because onnxruntime without kernels for this GPU fails only when a graph runs.
+        """
         asked = PROVIDERS["cuda"]
         options = cuda_options(self._stream, self._device, self._exact, capture=False)
         try:
@@ -189,14 +213,20 @@ class OrtGraphs:
 
 
 def open_cuda(bundle: Bundle, precision: str, facts: DeviceFacts, stream: Stream, folder: Path) -> OrtGraphs:
-    """Return the CUDA provider; ``precision``: "tf32" or "fp32". ``folder`` is not used: nothing is built."""
+    """Return the `GraphOpener` for onnxruntime's CUDA provider, on this GPU and stream.
+
+    ``precision``: "tf32" or "fp32". ``folder`` is not used, because this provider stores no engines.
+    """
     return OrtGraphs(bundle, "cuda", stream.handle, facts.index, exact=precision == "fp32")
 
 
 def open_tensorrt(
     bundle: Bundle, precision: str, facts: DeviceFacts, stream: Stream, folder: Path
 ) -> OrtGraphs:
-    """Return the TensorRT provider in its only precision, with its engines cached in ``folder``."""
+    """Return the `GraphOpener` for onnxruntime's TensorRT provider, on this GPU and stream.
+
+    Engines are stored in ``folder``. ``precision`` is not used, because the provider has only one.
+    """
     return OrtGraphs(bundle, "tensorrt", stream.handle, facts.index, engine_cache=folder, board=facts.board)
 
 

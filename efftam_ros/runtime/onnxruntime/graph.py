@@ -1,4 +1,4 @@
-"""A graph in an onnxruntime session on the GPU: where its nodes run, and runs on given device addresses."""
+"""Runs a graph by onnxruntime on the GPU, with tensors at given device addresses, and checks its nodes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from efftam_ros.runtime.device.graph import Places
 from efftam_ros.runtime.onnxruntime.libraries import first_line, known_error
 from efftam_ros.runtime.onnxruntime.options import run_options
 
-# Shape computations on a few integers, which onnxruntime places on the CPU on purpose. All of these operators
-# have GPU kernels for data tensors, so on the CPU they only compute shapes.
+# Operators that may run on the CPU, where they compute shapes, which are a few integers. onnxruntime places
+# such nodes on the CPU on purpose. For other tensors it has GPU kernels for all of these operators.
 SHAPE_OPERATORS = frozenset(
     ("Constant", "ConstantOfShape", "Gather", "Range", "Shape", "Size", "Slice", "Squeeze", "Unsqueeze")
 )
@@ -25,7 +25,13 @@ CPU_PROVIDER = "CPUExecutionProvider"
 
 @dataclass(frozen=True)
 class Node:
-    """A node of an opened graph: its execution provider, ONNX operator and name, which may be empty."""
+    """A node of an opened graph.
+
+    Attributes:
+        provider: onnxruntime's execution provider that runs the node.
+        op_type: Its ONNX operator.
+        name: Its name, which may be empty.
+    """
 
     provider: str
     op_type: str
@@ -33,8 +39,11 @@ class Node:
 
 
 def read_assignment(session: Any) -> list[Node] | None:
-    """Return every node of a session that was opened with ``session.record_ep_graph_assignment_info``; None
-    where onnxruntime does not report it (before 1.24)."""
+    """Return all nodes of a session with their providers; None where onnxruntime does not report them.
+
+    The session must have been opened with the option ``session.record_ep_graph_assignment_info``. onnxruntime
+    reports nodes from version 1.24 on.
+    """
     if not hasattr(session, "get_provider_graph_assignment_info"):
         return None
     nodes = [
@@ -46,8 +55,11 @@ def read_assignment(session: Any) -> list[Node] | None:
 
 
 def check_provider(registered: Sequence[str], provider: str, graph_name: str) -> None:
-    """Check that the session uses the provider. ``registered``: the session's ``get_providers()``. Raises
-    BackendError when the requested provider is not the first one, because onnxruntime replaced it."""
+    """Check that a session uses the requested provider.
+
+    ``registered``: the result of the session's ``get_providers()``. Raises BackendError if the requested
+    provider is not the first one, which means that onnxruntime replaced it.
+    """
     first = registered[0] if registered else "none"
     if first != provider:
         raise BackendError(
@@ -57,8 +69,11 @@ def check_provider(registered: Sequence[str], provider: str, graph_name: str) ->
 
 
 def check_placement(assignment: Sequence[Node], provider: str, graph_name: str) -> tuple[Node, ...]:
-    """Return the shape computations (`SHAPE_OPERATORS`) on another provider than the requested one. Raises
-    BackendError naming the first node of any other kind there."""
+    """Return the nodes that run on another provider than the requested one.
+
+    Only nodes that compute shapes may (`SHAPE_OPERATORS`). Raises BackendError with the name of the first
+    other node.
+    """
     others = tuple(node for node in assignment if node.provider != provider)
     misplaced = [node for node in others if node.op_type not in SHAPE_OPERATORS]
     if misplaced:
@@ -73,7 +88,10 @@ def check_placement(assignment: Sequence[Node], provider: str, graph_name: str) 
 
 @dataclass(frozen=True)
 class OpenedSession:
-    """A session, and why it captures no CUDA graph ("": it does)."""
+    """A session of onnxruntime.
+
+    ``no_capture``: why it captures no CUDA graphs; "" if it captures them.
+    """
 
     session: Any
     no_capture: str
@@ -81,9 +99,15 @@ class OpenedSession:
 
 @dataclass(frozen=True)
 class GraphContext:
-    """What an open graph needs to bind and to reopen. ``device``: index of the GPU;
-    ``open_without_capture``: gets the graph's name and the reason; ``replay_waits``: why the host waits for
-    replays, "" when it does not."""
+    """What `OrtGraph` needs to bind tensors and to open its session again.
+
+    Attributes:
+        ort: The module onnxruntime.
+        device: Index of the GPU.
+        open_without_capture: Opens a session that captures no CUDA graphs, from the graph's name and the
+            reason.
+        replay_waits: Why the host waits after each launch of a CUDA graph; "" if it does not wait.
+    """
 
     ort: Any
     device: int
@@ -92,7 +116,7 @@ class GraphContext:
 
 
 class OrtGraph:
-    """A `DeviceGraph`: one session and its bindings."""
+    """A `DeviceGraph` of onnxruntime: one session and its bindings."""
 
     def __init__(self, graph: BundleGraph, opened: OpenedSession, context: GraphContext) -> None:
         self.name, self.inputs, self.outputs = graph.name, graph.inputs, graph.outputs
@@ -109,13 +133,16 @@ class OrtGraph:
         return self._opened
 
     def binding(self, fixed: bool) -> OrtBinding:
-        """See `DeviceGraph.binding`. A fixed one becomes a CUDA graph at its first run, where that can be."""
+        """Return a new binding of the graph to device addresses.
+
+        A ``fixed`` one, whose addresses never change, becomes a CUDA graph at its first run if possible.
+        """
         self._fixed_bindings += fixed
         self._bindings.append(OrtBinding(self, self._context, self._fixed_bindings if fixed else None))
         return self._bindings[-1]
 
     def give_up_capture(self, reason: str) -> None:
-        """Replace the session by one without capture."""
+        """Replace the session by one that captures no CUDA graphs, for this reason."""
         self._opened = self._context.open_without_capture(self.name, reason)
 
     def close(self) -> None:
@@ -125,10 +152,13 @@ class OrtGraph:
 
 
 class OrtBinding:
-    """A `Binding` by onnxruntime's IOBinding."""
+    """A `Binding` that uses onnxruntime's IOBinding."""
 
     def __init__(self, graph: OrtGraph, context: GraphContext, graph_id: int | None) -> None:
-        """``graph_id``: index of the CUDA graph within the session; None where addresses change."""
+        """Bind no tensor yet.
+
+        ``graph_id``: number of the binding's CUDA graph in the session; None if addresses may change.
+        """
         self._graph, self._context, self._graph_id = graph, context, graph_id
         self._places = Places(graph.name, graph.inputs, graph.outputs, fixed=graph_id is not None)
         self._opened: OpenedSession | None = None
@@ -146,14 +176,21 @@ class OrtBinding:
         return f"{CUDA_GRAPH}: {waits}" if waits else CUDA_GRAPH
 
     def bind(self, name: str, pointer: int, shape: tuple[int, ...]) -> None:
-        """See `Binding.bind`. Raises ValueError as `Places.put` does."""
+        """Place the input or output ``name`` at a device address; see `Binding.bind`.
+
+        Raises ValueError for a shape that the graph does not have, an address that is not aligned, and a
+        change after the first run of a fixed binding.
+        """
         if self._places.put(name, pointer, shape):
             self._put(name)
 
     def run(self) -> None:
-        """See `Binding.run`. The first run of a binding that is captured computes several times over. Raises
-        ValueError when a tensor is not bound, BackendError when the GPU can't do it (no kernel, too
-        little memory), else RuntimeError."""
+        """Enqueue the graph on the pipeline's stream and return without waiting.
+
+        The first run of a binding that is captured computes the graph several times. Raises ValueError if a
+        tensor is not bound, BackendError if the GPU can't compute the graph (no kernel, too little memory),
+        and RuntimeError for any other failure.
+        """
         opened = self._graph.opened
         if opened is not self._opened:
             self._attach()
@@ -173,19 +210,19 @@ class OrtBinding:
 
     @property
     def alone(self) -> str:
-        """See `Binding.alone`."""
+        """Why `enqueue` can't be used, so that the graph can't be a part of a larger CUDA graph."""
         return "onnxruntime captures each of its graphs by itself"
 
     def enqueue(self) -> None:
-        """See `Binding.enqueue`."""
+        """Raise RuntimeError, because onnxruntime has no launches that could be a part of a capture."""
         raise RuntimeError(f"{self._graph.name}: {self.alone}")
 
     def close(self) -> None:
-        """Drop the session, which holds memory while it is referenced. Can be called twice."""
+        """Drop the reference to the session, so that its memory can be freed. Can be called twice."""
         self._opened = self._binding = None
 
     def _attach(self) -> None:
-        """Bind to the session that the graph has now."""
+        """Bind all tensors to the session that the graph has now, which may have been replaced."""
         opened = self._opened = self._graph.opened
         self._binding = opened.session.io_binding()
         graph_id = None if opened.no_capture else (self._graph_id or -1)

@@ -1,4 +1,4 @@
-"""What onnxruntime's GPU providers need here: libraries checked before they are loaded, errors explained."""
+"""Checks the libraries of onnxruntime's GPU providers, and converts its errors to errors with a remedy."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ _TITLES = {"cuda": "CUDA", "tensorrt": "TensorRT"}
 
 
 def load_libraries(ort: Any, provider: str) -> None:
-    """Check that ``provider`` ("cuda", "tensorrt") of the onnxruntime module ``ort`` can be loaded.
+    """Check that ``provider`` ("cuda" or "tensorrt") of the onnxruntime module ``ort`` can be loaded.
 
-    onnxruntime itself only logs what is missing and continues without the provider. Raises BackendError:
-    provider not compiled in, no driver, or libraries that can't be loaded (all are named).
+    This is needed because onnxruntime itself only logs that a library is missing, and continues without the
+    provider. Raises BackendError if onnxruntime was built without the provider, if there is no driver, or if
+    libraries can't be loaded. The error names all missing libraries.
     """
     title = _TITLES[provider]
     if PROVIDERS[provider] not in ort.get_available_providers():
@@ -41,20 +42,24 @@ def load_libraries(ort: Any, provider: str) -> None:
     _preload(ort, provider)
     linked = needed(library)
     if provider == "tensorrt" and (cuda := provider_library(ort, "cuda")) is not None:
-        linked += [name for name in needed(cuda) if name not in linked]  # whose allocator it uses
+        # The TensorRT provider uses the memory allocator of the CUDA provider.
+        linked += [name for name in needed(cuda) if name not in linked]
     missing = [name for name in linked if not name.startswith("libonnxruntime") and not _loads(name)]
     if missing:
         raise _libraries_missing(ort, provider, missing)
 
 
 def provider_library(ort: Any, provider: str) -> Path | None:
-    """Return the provider's shared library inside the onnxruntime package; None where it is built in."""
+    """Return the shared library of a provider inside the onnxruntime package.
+
+    None means that onnxruntime has no such file, because the provider is a part of its main library.
+    """
     path = Path(ort.__file__).parent / "capi" / f"libonnxruntime_providers_{provider}.so"
     return path if path.is_file() else None
 
 
 def tensorrt_version() -> str:
-    """Version number of the TensorRT 10 that is loaded, as TensorRT writes it (101303); "" without one."""
+    """Return the version of the installed TensorRT 10, such as "101303"; "" if none is installed."""
     try:
         return str(ctypes.CDLL("libnvinfer.so.10").getInferLibVersion())
     except (OSError, AttributeError):
@@ -62,22 +67,27 @@ def tensorrt_version() -> str:
 
 
 def needed(library: Path) -> list[str]:
-    """Names of the libraries that a 64-bit little-endian ELF library links (its DT_NEEDED entries)."""
+    """Return the names of the libraries that a shared library links: its DT_NEEDED entries.
+
+    The file must be a 64-bit little-endian ELF file.
+    """
     with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         (table,) = struct.unpack_from("<Q", data, 0x20)
         size, count = struct.unpack_from("<HH", data, 0x36)
         segments = [struct.unpack_from("<IIQQQQ", data, table + i * size) for i in range(count)]
         entries: list[tuple[int, int]] = []
         for kind, _, offset, _, _, length in segments:
-            if kind == 2:  # PT_DYNAMIC
+            if kind == 2:  # PT_DYNAMIC: the segment with the entries of the dynamic section
                 entries = list(struct.iter_unpack("<QQ", data[offset : offset + length]))
-        names = next((value for tag, value in entries if tag == 5), 0)  # DT_STRTAB, an address in memory
+        # Tag 5 is DT_STRTAB: the address in memory at which the text of all names begins.
+        names = next((value for tag, value in entries if tag == 5), 0)
         for kind, _, offset, address, _, length in segments:
-            # PT_LOAD: the position of that address in the file
+            # Kind 1 is PT_LOAD. The segment with the address ``names`` gives its position in the file.
             if kind == 1 and address <= names < address + length:
                 names += offset - address
                 break
-        starts = [names + value for tag, value in entries if tag == 1]  # DT_NEEDED
+        # Tag 1 is DT_NEEDED: the position of a library's name in the text of all names.
+        starts = [names + value for tag, value in entries if tag == 1]
         return [data[start : data.find(b"\0", start)].decode() for start in starts]
 
 
@@ -89,9 +99,10 @@ def _loads(name: str) -> bool:
 
 
 def _preload(ort: Any, provider: str) -> None:
-    """Load the libraries of pip packages, which are not on the search path."""
+    """Load the libraries that pip packages contain, because these are not on the system's search path."""
     if hasattr(ort, "preload_dlls"):
-        # onnxruntime prints what it does not find; missing libraries are checked afterwards.
+        # onnxruntime prints a line for each library that it does not find. The output is dropped, because
+        # missing libraries are checked afterwards.
         with contextlib.redirect_stdout(io.StringIO()):
             ort.preload_dlls(directory="")
     if provider == "tensorrt":
@@ -128,13 +139,16 @@ _NO_CAPTURE = re.compile(
 )
 _CUDA_WORDS = re.compile(r"CUDA failure \d+: [^;\n]+")
 _PREAMBLE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : |^/\S+:\d+ .*?\) (?=[A-Z])")
-_LONGEST = 300  # characters: some messages repeat a C++ signature of ten lines
+_LONGEST = 300  # limit in characters, because some messages contain a C++ signature of ten lines
 _BAD_GRAPHS = ("InvalidGraph", "InvalidProtobuf", "NoSuchFile", "NoModel")
 
 
 def first_line(error: BaseException) -> str:
-    """Return the text of an error in one line: CUDA's message where there is one, else the first line,
-    without onnxruntime's error code and source location."""
+    """Return the text of an error of onnxruntime in one line.
+
+    This is CUDA's own message if the text contains one. Otherwise it is the first line, without onnxruntime's
+    error code and position in its source.
+    """
     text = str(error)
     failure = _CUDA_WORDS.search(text)
     if failure:
@@ -144,23 +158,22 @@ def first_line(error: BaseException) -> str:
 
 
 def is_cpu_fallback_error(error: BaseException) -> bool:
-    """Return whether a session could not be opened because a node, or the whole graph, would run on the
-    CPU."""
+    """Return whether this error means that a node, or the whole graph, would run on the CPU."""
     return _ON_THE_CPU.search(str(error)) is not None
 
 
 def is_capture_error(error: BaseException) -> bool:
-    """Return whether a session could not be opened because its graph can't be captured."""
+    """Return whether this error means that the graph can't be captured as a CUDA graph."""
     return _NO_CAPTURE.search(str(error)) is not None
 
 
 def known_error(error: BaseException, ort: Any) -> BackendError | None:
-    """Return the BackendError for an error whose cause is this machine; None for any other."""
+    """Return the BackendError for an error that the GPU, its memory or its driver causes; else None."""
     text = str(error)
     if _NO_KERNEL.search(text):
         return BackendError(
             f"onnxruntime {ort.__version__} has no code for this GPU (CUDA error 209, no kernel image)",
-            "install a build that has (on a Jetson see docs/gpu.md)",
+            "install a build with code for it (on a Jetson see docs/gpu.md)",
         )
     if _OUT_OF_MEMORY.search(text):
         return BackendError(
@@ -176,8 +189,17 @@ def known_error(error: BaseException, ort: Any) -> BackendError | None:
 
 
 def opening_error(error: BaseException, graph: str, path: Any, ort: Any) -> Exception:
-    """Return the error to raise when a graph can't be opened: InputError for a damaged file, else
-    BackendError."""
+    """Return the exception to raise when onnxruntime can't open a graph.
+
+    Args:
+        error: The exception of onnxruntime.
+        graph: Name of the graph.
+        path: File of the graph.
+        ort: The module onnxruntime.
+
+    Returns:
+        InputError if the file is damaged or missing, else BackendError.
+    """
     if type(error).__name__ in _BAD_GRAPHS:
         return InputError(f"onnxruntime can't load {path}: {first_line(error)}; export it again")
     return known_error(error, ort) or BackendError(

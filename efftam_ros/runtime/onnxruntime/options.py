@@ -13,17 +13,22 @@ from efftam_ros.runtime.bundle import MANIFEST, Bundle, BundleGraph, Tensor
 from efftam_ros.runtime.tensorrt.store import check_private
 
 MAX_DYNAMIC = 512
-"""Largest size of a dynamic axis, which TensorRT must know."""
+"""Largest size of a dynamic axis. TensorRT needs a limit when it builds an engine."""
 ERRORS_ONLY = 3
-"""Level of onnxruntime's logs."""
-_USUAL_DYNAMIC = 4  # a box, or a few clicks: what TensorRT tunes for
+"""Value of onnxruntime's log level at which only errors are logged."""
+# Size of a dynamic axis for which TensorRT optimises an engine: the points of a box or of a few clicks.
+_USUAL_DYNAMIC = 4
 
-# Do not change the content of an engine.
+# Options that have no influence on the content of an engine.
 _NOT_IN_THE_KEY = ("user_compute_stream", "device_id")
 
 
 def session_options(ort: Any, strict: bool) -> Any:
-    """Options of a session on the GPU. ``strict``: opening fails if a node would run on the CPU."""
+    """Return the options of a session on the GPU.
+
+    ``ort`` is the module onnxruntime. With ``strict``, opening the session fails if a node would run on the
+    CPU.
+    """
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
@@ -36,8 +41,11 @@ def session_options(ort: Any, strict: bool) -> Any:
 
 
 def run_options(ort: Any, graph_id: int | None) -> Any:
-    """Options of an asynchronous run. ``graph_id``: of the captured CUDA graph, -1 for a run without one,
-    None in a session without capture."""
+    """Return the options of a run that does not wait for the GPU.
+
+    ``graph_id``: number of the CUDA graph that the run captures or launches; None if the session captures no
+    CUDA graphs; -1 if it captures them, but not for this run.
+    """
     options = ort.RunOptions()
     options.add_run_config_entry("disable_synchronize_execution_providers", "1")
     if graph_id is not None:
@@ -46,15 +54,21 @@ def run_options(ort: Any, graph_id: int | None) -> Any:
 
 
 def cuda_options(stream: int, device: int, exact: bool, capture: bool) -> dict[str, str]:
-    """Return the options of the CUDA provider. ``exact``: products in full float32; ``capture``: fixed
-    bindings become CUDA graphs."""
+    """Return the options of the CUDA provider.
+
+    Args:
+        stream: Address of the cudaStream_t on which the provider works.
+        device: Index of the GPU.
+        exact: Whether products are computed in float32; if not, in TF32.
+        capture: Whether runs with a ``graph_id`` become CUDA graphs.
+    """
     return {
         "device_id": str(device),
         "user_compute_stream": str(stream),
-        # The provider's stream, which is user_compute_stream: copies stay in order with the kernels.
+        # Copies also use user_compute_stream, so that they stay in order with the kernels.
         "do_copy_in_default_stream": "1",
         "arena_extend_strategy": "kSameAsRequested",
-        # EXHAUSTIVE selects by timing, so that results could differ between starts.
+        # EXHAUSTIVE would select algorithms by their time, so that results could differ between two starts.
         "cudnn_conv_algo_search": "HEURISTIC",
         "use_tf32": "0" if exact else "1",
         "enable_cuda_graph": "1" if capture else "0",
@@ -62,15 +76,22 @@ def cuda_options(stream: int, device: int, exact: bool, capture: bool) -> dict[s
 
 
 def tensorrt_options(stream: int, device: int, graph: BundleGraph, cache: Path | None) -> dict[str, str]:
-    """Return the TensorRT provider's options for one graph. ``cache``: folder of its engines, None for no
-    cache."""
+    """Return the TensorRT provider's options for one graph.
+
+    Args:
+        stream: Address of the cudaStream_t on which the provider works.
+        device: Index of the GPU.
+        graph: The graph.
+        cache: Folder in which its engines are stored; None: engines are not stored.
+    """
     options = {
         "device_id": str(device),
         "user_compute_stream": str(stream),
-        # Weakly typed FP16 breaks the attention of the image encoder.
+        # With this option TensorRT chooses the layers to compute in FP16 itself ("weakly typed"), which makes
+        # the attention of the image encoder wrong.
         "trt_fp16_enable": "0",
         "trt_auxiliary_streams": "0",
-        # Every replay blocks the host, so plain launches are faster.
+        # The provider waits for the GPU after every launch of a CUDA graph, so plain launches are faster.
         "trt_cuda_graph_enable": "0",
         "trt_engine_cache_enable": "0" if cache is None else "1",
         "trt_timing_cache_enable": "0" if cache is None else "1",
@@ -87,12 +108,12 @@ def provider_cache_folder(
 ) -> Path:
     """Return the folder under ``root`` for one graph's TensorRT engines, created if missing.
 
-    Its name is a hash of the bundle's files, the graph's name, the provider's options and what the engines
-    are ``made_for``: the versions of onnxruntime and TensorRT and the board, of which onnxruntime itself
-    knows only the architecture. Raises InputError when the folder can't be created or every user may
-    write there.
+    Its name is a hash of the bundle's files, the graph's name, the provider's options, and ``made_for``.
+    These are the versions of onnxruntime and TensorRT, and the board. The board is needed because onnxruntime
+    itself distinguishes engines only by the architecture of the GPU. Raises InputError if the folder can't be
+    created or if every user may write there.
     """
-    # Loading the bundle verified these hashes.
+    # These hashes are correct, because they were checked when the bundle was loaded.
     files = json.loads((bundle.folder / MANIFEST).read_text(encoding="utf-8"))["files"]
     kept = {key: value for key, value in options.items() if key not in _NOT_IN_THE_KEY}
     text = json.dumps([{key: entry["sha256"] for key, entry in files.items()}, name, kept, made_for])
@@ -109,7 +130,10 @@ def provider_cache_folder(
 
 
 def _profiles(inputs: Mapping[str, Tensor]) -> dict[str, str]:
-    """Shape ranges to build for; without them the engine is rebuilt at the first larger prompt."""
+    """Return the options with the ranges of shapes for which an engine is built.
+
+    Without them the engine would be built again when a prompt has more points than any before.
+    """
     dynamic = {name: tensor.shape for name, tensor in inputs.items() if any(map(_open, tensor.shape))}
     if not dynamic:
         return {}

@@ -1,1 +1,1 @@
-"""TensorRT: engine keys, store and runner."""
+"""The back end that uses TensorRT: keys of engines, the folder that stores them, and running them."""

@@ -1,4 +1,4 @@
-"""The engines of one bundle for one GPU: their options, calibration, keys and place in the store."""
+"""The engines of one bundle for one GPU: options, calibration, keys, and access to the store."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from efftam_ros.runtime.tensorrt.store import EngineKey, EngineMissing, EngineSt
 from efftam_ros.version import __version__
 
 AXES: Mapping[str, tuple[int, int, int]] = {
-    "n": (1, 1, 256),  # prompt points
-    "t": (1, 2, 257),  # prompt tokens: tracked frames have two
-    "T": (1, 7, 24),  # maps attended, at most the ring's slots
-    "P": (1, 16, 24),  # pointers attended
+    "n": (1, 1, 256),  # number of points of a prompt
+    "t": (1, 2, 257),  # number of tokens of a prompt; tracked frames have two
+    "T": (1, 7, 24),  # number of maps in the memory attention; the memory has 24 slots
+    "P": (1, 16, 24),  # number of pointers in the memory attention
 }
-"""Smallest, usual and largest size of each dynamic axis of a bundle's graphs."""
+"""By name of a dynamic axis in a bundle's graphs: its smallest, usual and largest size."""
 
 
 @dataclass(frozen=True)
 class ShapeRange:
-    """Range of shapes of a dynamic input, and the shape that the engine is tuned for."""
+    """The shapes that an input with dynamic axes can have. TensorRT optimises an engine for ``usual``."""
 
     name: str
     smallest: tuple[int, ...]
@@ -40,8 +40,10 @@ class ShapeRange:
 
 
 def profiles_of(inputs: Mapping[str, Tensor]) -> tuple[ShapeRange, ...]:
-    """Return the shape ranges of a graph's dynamic inputs. Raises InputError for an axis that is not in
-    `AXES`."""
+    """Return the ranges of shapes of those inputs that have dynamic axes.
+
+    ``inputs``: the inputs of a graph. Raises InputError for a dynamic axis that is not in `AXES`.
+    """
     ranges = []
     for name, tensor in inputs.items():
         unknown = [axis for axis in tensor.shape if isinstance(axis, str) and axis not in AXES]
@@ -60,7 +62,13 @@ def profiles_of(inputs: Mapping[str, Tensor]) -> tuple[ShapeRange, ...]:
 
 @dataclass(frozen=True)
 class Calibration:
-    """``clip``: its name; ``frames``: how many; ``sha256``: of its pixels, the target's box, the method."""
+    """The clip of images with which INT8 engines were calibrated.
+
+    Attributes:
+        clip: Name of the clip.
+        frames: Number of its frames.
+        sha256: Hash of its pixels, of the target's box and of the method of calibration.
+    """
 
     clip: str
     frames: int
@@ -68,7 +76,7 @@ class Calibration:
 
     @classmethod
     def read(cls, path: Path) -> Calibration:
-        """Raises OSError and ValueError."""
+        """Read a calibration from a file. Raises OSError, and ValueError if the content is no calibration."""
         fields = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(fields, dict) or set(fields) != {"clip", "frames", "sha256"}:
             raise ValueError("it does not have the entries clip, frames and sha256")
@@ -77,29 +85,37 @@ class Calibration:
         return cls(str(fields["clip"]), int(fields["frames"]), fields["sha256"])
 
     def write(self, path: Path) -> None:
-        """Raises OSError."""
+        """Write the calibration to a file that `read` can read. Raises OSError."""
         write_atomically(path, (json.dumps(asdict(self), indent=1) + "\n").encode())
 
 
 def calibration_path(folder: Path, bundle: str) -> Path:
-    """Return the file for the engines of a bundle in this folder."""
+    """Return the path of the file with the calibration of a bundle's INT8 engines in this folder.
+
+    ``bundle``: name of the bundle.
+    """
     return folder / f"{bundle}-int8.calibration.json"
 
 
 TF32 = "where no product changes by it"
-"""The rule by which engines are built with TF32, as part of their key."""
+"""The rule by which builds of engines use TF32.
+
+It is a part of the key, so that engines are built again if the rule changes.
+"""
 
 
 def open_engines(
     bundle: Bundle, precision: str, facts: DeviceFacts, stream: Stream, folder: Path
 ) -> TrtGraphs:
-    """Return the engines of a bundle that were built in ``precision`` ("fp16", "fp32", "int8") into
-    ``folder``."""
+    """Return the `GraphOpener` for the engines of a bundle that are stored in ``folder``.
+
+    ``precision``: "fp16", "fp32" or "int8". Raises BackendError if TensorRT is missing or can't be used.
+    """
     return EngineSet(bundle, precision, load_library(), facts, folder).opener(stream)
 
 
 class EngineSet:
-    """Engines of ``bundle`` in one precision, "fp32", "fp16" or "int8", for this GPU, in ``folder``."""
+    """The engines of a bundle in one precision ("fp32", "fp16", "int8") for this GPU, stored in a folder."""
 
     def __init__(
         self,
@@ -110,7 +126,10 @@ class EngineSet:
         folder: Path,
         calibration: Calibration | None = None,
     ) -> None:
-        """``calibration``: of INT8 engines to build; None for that of the stored ones."""
+        """Describe a set of engines; none is loaded or built yet.
+
+        ``calibration``: with what INT8 engines are to be built; None: that of the engines in ``folder``.
+        """
         self.bundle, self.precision, self.library, self.facts = bundle, precision, library, facts
         self.store = EngineStore(folder)
         self._calibration = calibration
@@ -120,8 +139,11 @@ class EngineSet:
         return profiles_of(self.bundle.graphs[module].inputs)
 
     def key(self, module: str) -> EngineKey:
-        """Return a module's key. It includes the version of this package, which converts the graphs to FP16,
-        and what INT8 engines were calibrated with. Raises BackendError for INT8 without a calibration."""
+        """Return the key of the engine of a graph.
+
+        It includes the version of this package, because this package converts the graphs to FP16. For INT8 it
+        includes the calibration. Raises BackendError for INT8 if there is no calibration.
+        """
         profiles = [asdict(wanted) for wanted in self.profiles(module)]
         options: dict[str, Any] = {"profiles": profiles, "tf32": TF32, "efftam_ros": __version__}
         if self.precision == "int8":
@@ -139,7 +161,10 @@ class EngineSet:
         )
 
     def plan(self, module: str) -> bytes:
-        """Return the stored engine. Raises BackendError with the reason when none fits."""
+        """Return the stored engine of a graph, serialized.
+
+        Raises BackendError, with the reason, if no stored engine fits this bundle, GPU and TensorRT.
+        """
         found = self.store.load(self.bundle.spec.name, self.key(module))
         if isinstance(found, EngineMissing):
             raise BackendError(
@@ -154,32 +179,38 @@ class EngineSet:
         message: Callable[[str], None],
         force: bool,
     ) -> None:
-        """Call `EngineStore.load_or_build` for all `GRAPHS`."""
+        """Build and store the engines of all graphs if one is missing or ``force`` is True.
+
+        For ``build`` and ``message`` see `EngineStore.load_or_build`. The calibration that the constructor
+        received is stored too.
+        """
         keys = [self.key(module) for module in GRAPHS]
         self.store.load_or_build(self.bundle.spec.name, keys, build, message, force)
         if self._calibration is not None:
             self._calibration.write(self._calibration_path)
 
     def report(self, module: str) -> dict[str, Any] | None:
-        """Return the report stored with the engine; None without an engine."""
+        """Return the report that is stored with the engine of a graph; None without an engine."""
         return self.store.report(self.bundle.spec.name, self.key(module))
 
     def opener(self, stream: Stream, plans: Callable[[str], bytes] | None = None) -> TrtGraphs:
-        """Opens the stored engines, or those of ``plans``."""
+        """Return the `GraphOpener` for the stored engines.
+
+        ``plans``: returns the serialized engine of a graph; if given, stored engines are not used.
+        """
         tables = {name: (graph.inputs, graph.outputs) for name, graph in self.bundle.graphs.items()}
         notice = "" if plans else self._changed_power_mode()
         return TrtGraphs(self.library, stream, tables, plans or self.plan, notice)
 
     def _changed_power_mode(self) -> str:
-        """Return the note that the stored engines were built in another power mode of the board, with the
-        remedy."""
+        """Return a line for the user if the board had another power mode when engines were built, or ""."""
         report = self.report(GRAPHS[0]) if self.power_mode else None
         built_in = (report or {}).get("power_mode") or self.power_mode
         if built_in == self.power_mode:
             return ""
         return (
-            f"the engines were built in power mode {built_in}, the board is in {self.power_mode} now and may"
-            f" run others faster: efftam build {self.bundle.folder} --precision {self.precision} --force"
+            f"the engines were built in power mode {built_in}, and the board is in {self.power_mode} now; new"
+            f" engines may be faster: efftam build {self.bundle.folder} --precision {self.precision} --force"
         )
 
     @property
@@ -197,7 +228,7 @@ class EngineSet:
         raise BackendError(reason, remedy)
 
     def _sha256(self, module: str) -> str:
-        """Hash of the graph and of its external weights."""
+        """Return a hash of the file of a graph and of all files with weights in the bundle's folder."""
         path = self.bundle.graphs[module].path
         files = [path, *sorted(path.parent.glob("*.weights"))]
         return hashlib.sha256("".join(map(file_sha256, files)).encode()).hexdigest()

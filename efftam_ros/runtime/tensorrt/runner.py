@@ -1,4 +1,4 @@
-"""Runs TensorRT engines on a stream."""
+"""Runs engines of TensorRT on a stream of the GPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from efftam_ros.runtime.device.graph import Places
 from efftam_ros.runtime.tensorrt.library import Library, TensorRTError
 
 Tables = Mapping[str, tuple[Mapping[str, Tensor], Mapping[str, Tensor]]]
-"""Inputs and outputs of each graph, from the manifest of a bundle."""
+"""By graph of a bundle, the tables of its inputs and outputs, from the bundle's manifest."""
 
 _BUILD_AGAIN = "build the engine again: efftam build"
 _DTYPES = {
@@ -33,7 +33,7 @@ _DTYPES = {
 
 
 class TrtGraphs:
-    """Opens engines for the device pipeline: a `GraphOpener`."""
+    """A `GraphOpener` that opens engines of TensorRT."""
 
     def __init__(
         self,
@@ -43,9 +43,18 @@ class TrtGraphs:
         plans: Callable[[str], bytes],
         notice: str = "",
     ) -> None:
-        """``stream`` is not closed here; ``tables``: inputs and outputs of each graph; ``plans`` returns a
-        graph's serialized engine; ``notice``: as in `Pipeline.notice`. Raises BackendError: the library can't
-        use the driver."""
+        """Start TensorRT's Runtime.
+
+        Args:
+            library: TensorRT.
+            stream: The stream on which engines run. It is not closed here.
+            tables: The inputs and outputs that each graph must have.
+            plans: Returns the serialized engine of a graph with this name.
+            notice: A line that the user should read about the engines, or "".
+
+        Raises:
+            BackendError: TensorRT can't use the driver.
+        """
         self._library, self._stream, self._tables, self._plans = library, stream, tables, plans
         self._runtime: Any = library.start("Runtime")
         self._scratch = Scratch(stream.cuda)
@@ -55,12 +64,15 @@ class TrtGraphs:
 
     @property
     def device_bytes(self) -> int:
-        """Device memory of the weights and of the engines' working memory."""
+        """Memory of the GPU for weights and for the working memory of the engines, bytes."""
         return sum(graph.device_bytes for graph in self._graphs) + self._scratch.nbytes
 
     def open(self, name: str) -> TrtGraph:
-        """Deserialize the engine of a graph. Raises BackendError when it was built for another version or
-        GPU, or its tensors differ from the bundle's table."""
+        """Load the engine of the graph with this name.
+
+        Raises BackendError if it was built for another version of TensorRT or another GPU, or if its tensors
+        differ from the bundle's table. Raises RuntimeError after `close`.
+        """
         if self._runtime is None:
             raise RuntimeError("these engines are closed; open the pipeline again")
         log_start = self._library.log.position
@@ -80,7 +92,10 @@ class TrtGraphs:
         return graph
 
     def close(self) -> None:
-        """Release contexts before engines, engines before the Runtime. Can be called twice."""
+        """Free everything: contexts before engines, and engines before the Runtime, as TensorRT requires.
+
+        Can be called twice.
+        """
         for graph in self._graphs:
             graph.close()
         self._scratch.free()
@@ -88,7 +103,7 @@ class TrtGraphs:
 
 
 class TrtGraph:
-    """One engine: a `DeviceGraph`."""
+    """A `DeviceGraph` that is an engine of TensorRT."""
 
     def __init__(
         self,
@@ -106,7 +121,7 @@ class TrtGraph:
         self._weight_bytes = _weight_bytes(library.module, engine, plan_bytes)
         scratch_bytes = int(
             engine.device_memory_size_v2
-            if hasattr(engine, "device_memory_size_v2")  # from 10.2 on, and the only one in 11
+            if hasattr(engine, "device_memory_size_v2")  # exists from TensorRT 10.2 on
             else engine.device_memory_size
         )
         scratch.reserve(scratch_bytes)
@@ -114,15 +129,18 @@ class TrtGraph:
 
     @property
     def device_bytes(self) -> int:
-        """Of the weights."""
+        """Memory of the GPU for the weights, bytes."""
         return 0 if self._engine is None else self._weight_bytes
 
     def binding(self, fixed: bool) -> TrtBinding:
-        """Raises BackendError when the GPU has too little memory for it."""
+        """Return a new binding of the engine to device addresses, which never change if it is ``fixed``.
+
+        Raises BackendError if the GPU has too little memory for it, and RuntimeError after `close`.
+        """
         if self._engine is None:
             raise RuntimeError(f"graph {self.name} is closed; open it again")
         log_start = self.library.log.position
-        # The working memory is given by `Scratch`.
+        # With this strategy the context allocates no working memory. `Scratch` provides the working memory.
         strategy = self.library.module.ExecutionContextAllocationStrategy.USER_MANAGED
         context = self._engine.create_execution_context(strategy)
         if context is None:
@@ -135,25 +153,28 @@ class TrtGraph:
         return binding
 
     def layers(self) -> list[dict[str, Any]]:
-        """Return the layers as TensorRT's inspector reports them: names and tensor types; a name alone
-        without details."""
+        """Return the layers of the engine as TensorRT's inspector reports them, as dictionaries.
+
+        Each has the entry "Name". Other entries, such as types of tensors, exist only if the engine was built
+        with detailed information.
+        """
         trt = self.library.module
         text = self._engine.create_engine_inspector().get_engine_information(trt.LayerInformationFormat.JSON)
         return [layer if isinstance(layer, dict) else {"Name": layer} for layer in json.loads(text)["Layers"]]
 
     def close(self) -> None:
-        """Release engine and contexts; no pending work may use them. Can be called twice."""
+        """Free the engine and its contexts, which no pending work may use. Can be called twice."""
         for binding in self._bindings:
             binding.close()
         self._engine = None
 
 
 class TrtBinding:
-    """An execution context with the addresses of its tensors: a `Binding`.
+    """A `Binding` that is an execution context of TensorRT, with the addresses of its tensors.
 
-    A fixed binding runs once without capture, because TensorRT allocates lazily in the first run; its
-    launches are then captured, and each later run is one graph launch. A free binding updates only changed
-    addresses and shapes.
+    The first run of a fixed binding is not captured, because TensorRT allocates memory in it. The launches
+    are captured after this run, and every later run launches one CUDA graph. A binding that is not fixed is
+    never captured. Before a run, only the addresses and shapes that have changed are set in the context.
     """
 
     def __init__(self, graph: TrtGraph, context: Any, fixed: bool) -> None:
@@ -171,12 +192,20 @@ class TrtBinding:
         )
 
     def bind(self, name: str, pointer: int, shape: tuple[int, ...]) -> None:
-        """See `Binding.bind`. Raises ValueError as `Places.put` does."""
+        """Place the input or output ``name`` at a device address; see `Binding.bind`.
+
+        Raises ValueError for a shape that the graph does not have, an address that is not aligned, and a
+        change after the first run of a fixed binding.
+        """
         if self._places.put(name, pointer, shape):
             self._changed.add(name)
 
     def run(self) -> None:
-        """Raises ValueError (tensor not bound, output of another shape), TensorRTError, CudaError."""
+        """Enqueue the engine on the pipeline's stream and return without waiting.
+
+        Raises ValueError if a tensor is not bound or an output has another shape, RuntimeError after `close`,
+        and TensorRTError or CudaError if TensorRT or the GPU fails.
+        """
         if self._captured is not None:
             self._captured.launch(self._stream)
             return
@@ -192,15 +221,18 @@ class TrtBinding:
 
     @property
     def alone(self) -> str:
-        """See `Binding.alone`: what could not be captured by itself can't be with others."""
+        """Why the engine can't be captured as a part of a larger CUDA graph; "" if it can.
+
+        It can if its own launches could be captured.
+        """
         return "" if self._captured is not None else self.launch
 
     def enqueue(self) -> None:
-        """See `Binding.enqueue`. Raises TensorRTError."""
+        """Enqueue the engine by single launches of its kernels. Raises TensorRTError if TensorRT fails."""
         self._enqueue()
 
     def close(self) -> None:
-        """Release the context; no pending work may use it. Can be called twice."""
+        """Free the context, which no pending work may use. Can be called twice."""
         if self._captured is not None:
             self._captured.close()
         self._captured = self._context = None
@@ -209,14 +241,18 @@ class TrtBinding:
         scratch = self._graph.scratch.buffer()
         if scratch is self._scratch:
             return
-        if hasattr(self._context, "set_device_memory"):  # from 10.1 on
+        if hasattr(self._context, "set_device_memory"):  # exists from TensorRT 10.1 on
             self._context.set_device_memory(scratch.pointer, scratch.nbytes)
         else:
             self._context.device_memory = scratch.pointer
         self._scratch = scratch
 
     def _update_context(self) -> None:
-        """Set the addresses and shapes that changed."""
+        """Set the addresses and shapes in the context that have changed since the last run.
+
+        Raises ValueError if a tensor is not bound or an output has another shape, and TensorRTError if
+        TensorRT rejects a shape or an address.
+        """
         self._places.require_all()
         context = self._context
         reshaped = False
@@ -233,7 +269,7 @@ class TrtBinding:
             log_start = self._library.log.position
             try:
                 unknown = context.infer_shapes()
-            except RuntimeError as error:  # of TensorRT 10.3; newer ones return names
+            except RuntimeError as error:  # raised by TensorRT 10.3; newer versions return the names instead
                 reason = f"{self._name}: infer_shapes failed ({one_line(error)})"
                 raise TensorRTError(f"{reason}; {_BUILD_AGAIN}") from error
             if unknown:
@@ -245,7 +281,7 @@ class TrtBinding:
             if real != bound:
                 self._changed.add(name)
                 raise ValueError(
-                    f"{self._name}: {name} comes out as {list(real)} but is bound as {list(bound)}"
+                    f"{self._name}: output {name} has the shape {list(real)}, but is bound as {list(bound)}"
                 )
         self._changed.clear()
 
@@ -253,7 +289,7 @@ class TrtBinding:
         self._require("execute_async_v3", self._context.execute_async_v3, self._stream.handle)
 
     def _capture(self) -> None:
-        """Capture the launches of a run as a CUDA graph; where that fails, note the reason in `launch`."""
+        """Capture the launches of a run as a CUDA graph. If this fails, `launch` states the reason."""
         try:
             with self._stream.capture() as captured:
                 self._enqueue()
@@ -275,7 +311,10 @@ class TrtBinding:
 
 
 def _weight_bytes(trt: Any, engine: Any, plan_bytes: int) -> int:
-    """Size of the engine's weights; of the plan, in versions that do not report it."""
+    """Return the size of an engine's weights, bytes.
+
+    If this version of TensorRT does not report it, the size of the serialized engine is returned instead.
+    """
     with suppress(AttributeError):
         return int(engine.get_engine_stat(trt.EngineStat.TOTAL_WEIGHTS_SIZE))
     return plan_bytes
@@ -295,23 +334,24 @@ def _check_tensors(
         for name in found:
             if engine.get_tensor_location(name) != trt.TensorLocation.DEVICE:
                 raise BackendError(
-                    f"the engine of {graph} wants {kind} {name} in host memory, not on the device",
+                    f"the engine of {graph} needs {kind} {name} in host memory, not on the device",
                     _BUILD_AGAIN,
                 )
 
 
 def _tensor(engine: Any, name: str) -> Tensor:
-    """Describe a tensor as the engine has it; -1 is an axis that it leaves open."""
+    """Return type and shape of an engine's tensor. An axis of any size, -1 in TensorRT, becomes "?"."""
     dtype = engine.get_tensor_dtype(name).name
     shape = ("?" if axis == -1 else axis for axis in engine.get_tensor_shape(name))
     return Tensor(_DTYPES.get(dtype, dtype), tuple(shape))
 
 
 class Scratch:
-    """The working memory that all engines of a stream share: the stream runs them one after the other.
+    """The working memory of engines. All engines share it, because a stream runs them one after the other.
 
-    It is allocated when an engine first runs, as large as any engine that is open then needs. For an engine
-    that needs more and is opened later there is another one, because captured graphs keep their address.
+    It is allocated when an engine first runs, as large as the largest need of all engines that are open then.
+    If an engine with a larger need is opened later, a further block is allocated. The first block stays,
+    because captured CUDA graphs contain its address.
     """
 
     def __init__(self, cuda: Cuda) -> None:
@@ -321,17 +361,20 @@ class Scratch:
 
     @property
     def nbytes(self) -> int:
-        """Allocated, or to be allocated at the first run."""
+        """Size of all blocks, including one that the next run will allocate, bytes."""
         held = sum(buffer.nbytes for buffer in self._buffers)
         largest = self._buffers[-1].nbytes if self._buffers else 0
         return held + (self._needed_bytes if self._needed_bytes > largest else 0)
 
     def reserve(self, nbytes: int) -> None:
-        """Reserve as much as the opened engine needs."""
+        """Ensure that the next block of `buffer` has at least ``nbytes``, which an engine needs."""
         self._needed_bytes = max(self._needed_bytes, nbytes)
 
     def buffer(self) -> DeviceBuffer:
-        """Memory for every engine that is open. Raises BackendError when the GPU has too little."""
+        """Return a block that is large enough for every open engine, and allocate one if needed.
+
+        Raises BackendError if the GPU has too little memory.
+        """
         if not self._buffers or self._buffers[-1].nbytes < self._needed_bytes:
             try:
                 self._buffers.append(DeviceBuffer(self._cuda, max(self._needed_bytes, ALIGNMENT)))
@@ -345,7 +388,7 @@ class Scratch:
         return self._buffers[-1]
 
     def free(self) -> None:
-        """No pending work may use it."""
+        """Free all blocks, which no pending work may use."""
         for buffer in self._buffers:
             buffer.free()
         self._buffers.clear()

@@ -1,4 +1,4 @@
-"""Engine store: a folder of built engines, written atomically and found by key."""
+"""Stores engines in a folder. Each engine is found by a key: what it was built from, and for which GPU."""
 
 from __future__ import annotations
 
@@ -19,17 +19,27 @@ from typing import Any
 from efftam_ros.core.errors import InputError
 
 KEY_DIGITS = 16
-"""Digits of the key in file names, which some file systems limit to 143 characters; the .json has all
-parts."""
+"""Number of hexadecimal digits of the key's hash in file names.
+
+The number is small, because some file systems limit names to 143 characters. The report has the whole key.
+"""
 
 
 @dataclass(frozen=True)
 class EngineKey:
-    """What an engine was built from and for.
+    """Everything on which an engine depends.
 
-    ``onnx_sha256``: of the graph and its weights; ``version`` of TensorRT, such as "10.3.0";
-    ``multiprocessors``: boards of one name and capability differ in it, as Jetson Orins do; ``memory_gib``:
-    rounded up to an even number; ``options``: of the build, as JSON values.
+    Attributes:
+        module: Name of the graph.
+        onnx_sha256: Hash of the graph and its weights.
+        version: Version of TensorRT, such as "10.3.0".
+        gpu: Name of the GPU.
+        compute_capability: Compute capability of the GPU, such as "8.7".
+        multiprocessors: Number of the GPU's multiprocessors. It differs between Jetson Orin boards, whose
+            GPUs have the same name and compute capability.
+        memory_gib: Memory of the GPU, GiB, rounded up to an even number.
+        precision: "fp32", "fp16" or "int8".
+        options: Options of the build, as JSON values.
     """
 
     module: str
@@ -44,27 +54,29 @@ class EngineKey:
 
     @property
     def parts(self) -> dict[str, Any]:
-        """All parts, as JSON values."""
+        """All attributes as JSON values."""
         return json.loads(json.dumps(asdict(self), sort_keys=True))
 
     @property
     def hex(self) -> str:
-        """SHA-256 of all parts."""
+        """SHA-256 of all attributes, hexadecimal."""
         return hashlib.sha256(json.dumps(self.parts, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class EngineMissing:
-    """The reason why no engine can be loaded, in one line."""
+    """States that no engine can be loaded. ``reason``: why, in one line."""
 
     reason: str
 
 
 class EngineStore:
-    """Engines and their reports as ``<bundle>-<module>-<precision>-<key>.engine`` and ``.json``.
+    """A folder with engines and their reports.
 
-    Files are written under temporary names, synced and renamed, the .json last: an engine without one does
-    not exist. ``name`` is the name of the bundle in all methods, a `bundle.PLAIN_NAME`.
+    An engine is in the file ``<bundle>-<graph>-<precision>-<key>.engine``, and its report in a file of the
+    same name with the suffix ``.json``. Files are written under temporary names and then renamed. The report
+    is written last, and an engine without a report is not used. So no incomplete engine is ever loaded. In
+    all methods ``name`` is the name of the bundle, which matches `bundle.PLAIN_NAME`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -72,13 +84,16 @@ class EngineStore:
         self._held = threading.local()
 
     def path(self, name: str, key: EngineKey) -> Path:
-        """Path of the engine; its report has the suffix .json."""
+        """Return the path of the file with the engine that has this key."""
         return self.folder / f"{self._prefix(name, key)}{key.hex[:KEY_DIGITS]}.engine"
 
     def load(self, name: str, key: EngineKey) -> bytes | EngineMissing:
-        """Return the engine, or the reason why there is none: not built, built from another graph, for
-        another GPU or by another version, damaged, or of another module. Raises InputError when the folder
-        can't be read or when every user may write there: an engine is code, and its report lies beside it."""
+        """Return the serialized engine that has this key, or the reason why it can't be loaded.
+
+        Reasons are that it was not built, that it is damaged, or that it was built from another graph, for
+        another GPU or by another version of TensorRT. Raises InputError if the folder can't be read, or if
+        every user may write there. An engine contains code, so it is loaded only from a safe folder.
+        """
         path = self.path(name, key)
         self._check_owned(path)
         with self._explaining_os_errors(path):
@@ -101,14 +116,17 @@ class EngineStore:
         return plan
 
     def report(self, name: str, key: EngineKey) -> dict[str, Any] | None:
-        """Return the report stored with the engine; None where `load` returns no engine."""
+        """Return the report that is stored with an engine; None where `load` returns no engine."""
         if isinstance(self.load(name, key), EngineMissing):
             return None
         entry = self._entry(self.path(name, key))
         return None if entry is None else dict(entry["report"])
 
     def put(self, name: str, key: EngineKey, plan: bytes, report: Mapping[str, Any]) -> None:
-        """Store an engine, replacing one of the same key. Raises InputError: full disk, read-only folder."""
+        """Store a serialized engine and its report, in place of an engine that has the same key.
+
+        Raises InputError if the folder can't be written or the disk is full.
+        """
         path = self.path(name, key)
         entry = {
             "key": key.parts,
@@ -118,7 +136,7 @@ class EngineStore:
         }
         text = json.dumps(entry, indent=1, sort_keys=True)
         with self.lock(name, key), self._explaining_os_errors(path):
-            # The report last: an engine without one does not count as stored.
+            # The report is written last, because an engine without a report counts as not stored.
             write_atomically(path, plan)
             write_atomically(path.with_suffix(".json"), text.encode())
 
@@ -130,14 +148,27 @@ class EngineStore:
         message: Callable[[str], None] = lambda text: None,
         force: bool = False,
     ) -> dict[str, bytes]:
-        """Return the engines of a set by module; where one is missing, or with ``force``, all are built and
-        stored. Of several processes one builds, the others wait and load. ``build`` returns engine and report
-        by module; when it raises, nothing is stored. ``message`` gets a line on why engines are built and on
-        waiting. Raises InputError as `put`, before anything is built."""
+        """Return the serialized engines with these keys, by graph. Build and store all if one is missing.
+
+        If several processes call this, one builds, and the others wait and then load the engines.
+
+        Args:
+            name: Name of the bundle.
+            keys: Key of each engine.
+            build: Builds all engines and returns engine and report by graph. If it raises an exception,
+                nothing is stored.
+            message: Is called with a line on why engines are built, and when this process waits for another.
+            force: Whether engines are built although all are stored.
+
+        Raises:
+            InputError: The folder can't be read or written, or every user may write there. Such a folder is
+                noticed before anything is built.
+        """
         found = None if force else self._load_all(name, keys)
         if isinstance(found, dict):
             return found
-        # Another process may have built them while this one waited for the lock.
+        # The engines are searched for once more after the lock is obtained, because another process may have
+        # built them while this one waited.
         with self.lock(name, keys[0], message):
             found = EngineMissing("requested") if force else self._load_all(name, keys)
             if isinstance(found, dict):
@@ -161,9 +192,11 @@ class EngineStore:
     def lock(
         self, name: str, key: EngineKey, message: Callable[[str], None] = lambda text: None
     ) -> Iterator[None]:
-        """Lock an engine against other processes and threads; the lock of a killed process is released.
+        """Lock the file of an engine during the block, against other processes and threads.
 
-        ``message`` is called when another process holds the lock. Raises InputError as `put`.
+        The system releases the lock of a process that is killed. A thread that has the lock already may enter
+        again. ``message`` is called with a line if another process has the lock. Raises InputError if the
+        folder can't be written or every user may write there.
         """
         path = self.path(name, key).with_suffix(".lock")
         self._check_owned(path)
@@ -181,7 +214,8 @@ class EngineStore:
                 except BlockingIOError:
                     message(f"waiting: another process is building {path.stem}")
                     fcntl.flock(descriptor, fcntl.LOCK_EX)
-                for left in self.folder.glob(f"{glob.escape(path.stem)}.*.tmp"):  # left by killed writers
+                # Temporary files can only be those of killed processes, because this one has the lock.
+                for left in self.folder.glob(f"{glob.escape(path.stem)}.*.tmp"):
                     left.unlink(missing_ok=True)
             held.add(path)
             yield
@@ -198,7 +232,7 @@ class EngineStore:
         return f"{name}-{key.module}-{key.precision}-"
 
     def _entry(self, path: Path) -> dict[str, Any] | None:
-        """Content of an engine's .json; None without one, {} where it is damaged."""
+        """Return the content of the report of the engine ``path``; None without one, {} if it is damaged."""
         try:
             entry = json.loads(path.with_suffix(".json").read_bytes())
         except FileNotFoundError:
@@ -208,12 +242,16 @@ class EngineStore:
         return entry if isinstance(entry, dict) and isinstance(entry.get("report"), dict) else {}
 
     def _why_missing(self, name: str, key: EngineKey) -> str:
-        """Return why no engine has this key, with the difference of the most similar one that exists."""
+        """Return why no engine has this key.
+
+        The text contains how the most similar stored engine differs, if there is one for the same graph and
+        precision.
+        """
         others = self.folder.glob(f"{glob.escape(self._prefix(name, key))}*.json")
         differences = [_difference(key, (self._entry(other) or {}).get("key")) for other in others]
         _, nearest = max((d for d in differences if d is not None and d[0] >= 0), default=(-1, ""))
         missing = f"there is no engine for {name} {key.module} {key.precision} in {self.folder}"
-        return f"{missing} that fits; one there {nearest}" if nearest else missing
+        return f"{missing} that fits; the most similar one {nearest}" if nearest else missing
 
     @contextlib.contextmanager
     def _explaining_os_errors(self, path: Path) -> Iterator[None]:
@@ -227,18 +265,24 @@ class EngineStore:
 
 
 def check_private(path: Path) -> None:
-    """Raise InputError when every user may write this folder or file of engines, which are run as they are;
-    one that is not there passes. Raises OSError."""
+    """Raise InputError if every user may write this folder or file of engines.
+
+    Engines contain code, which is run without a further check. A path that does not exist is accepted. Raises
+    OSError if the path can't be examined.
+    """
     with contextlib.suppress(FileNotFoundError):
         if path.stat().st_mode & stat.S_IWOTH:
             raise InputError(
-                f"every user may write {path}, and engines from there are run as they are; chmod o-w {path},"
-                " or give a folder of your own"
+                f"every user may write {path}, and engines contain code that is run; run chmod o-w {path}, or"
+                " give a folder of your own"
             )
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write ``data`` to ``path`` atomically, also on power failure. Raises OSError without leaving a file."""
+    """Write ``data`` to a file, which has either its old or its new content even after a power failure.
+
+    Raises OSError. No temporary file remains then.
+    """
     descriptor, temporary = tempfile.mkstemp(prefix=f"{path.stem}.", suffix=".tmp", dir=path.parent)
     try:
         with open(descriptor, "wb") as file:
@@ -257,7 +301,8 @@ def write_atomically(path: Path, data: bytes) -> None:
         os.close(folder)
 
 
-# Ordered from the most to the least serious difference.
+# By part of a key, the text on a difference: stored value, then wanted value. The most serious part comes
+# first.
 _PARTS = (
     ("module", "is of module {}, not {}"),
     ("onnx_sha256", "was built from another graph ({:.12}, now {:.12})"),
@@ -265,14 +310,18 @@ _PARTS = (
     ("compute_capability", "was built for compute capability {}, here {}"),
     ("multiprocessors", "was built for a board with {} multiprocessors, here {}"),
     ("memory_gib", "was built for a board with {} GiB, here {}"),
-    ("version", "was built by another version ({}, here {})"),
+    ("version", "was built by another version of TensorRT ({}, here {})"),
     ("precision", "has precision {}, wanted {}"),
     ("options", "was built with other options ({}, now {})"),
 )
 
 
 def _difference(key: EngineKey, found: Any) -> tuple[int, str] | None:
-    """Return the first part of a .json's key that differs: its index in `_PARTS` (-1: damaged) and a text."""
+    """Return how the key in a report differs from ``key``; None if it does not.
+
+    ``found``: the key in the report. The result is the index in `_PARTS` of the first part that differs, and
+    a text on the difference. The index is -1 if the report is damaged.
+    """
     wanted = key.parts
     if (
         not isinstance(found, dict)

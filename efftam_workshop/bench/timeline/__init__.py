@@ -1,1 +1,1 @@
-"""One time line of a frame: what host and GPU did when, on one clock."""
+"""Records what host and GPU did within a frame, on one clock."""

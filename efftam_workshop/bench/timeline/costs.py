@@ -1,4 +1,4 @@
-"""What calls and works of a GPU take: read off a time line, stored, and read by a simulation of the GPU."""
+"""Derives the duration of driver calls and of a GPU's work from a time line, for a simulation of the GPU."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from efftam_workshop.bench.timeline.spans import TimedFrame
 
 MODULES = tuple(name for name in NEEDED if name != "prompt_encoder")
 PYTHON_CALL_US = 1.0
-"""Of Python around a call of the driver, which a simulation has, too."""
+"""Time that Python adds to each call of the CUDA driver. A simulation adds it too, so it is subtracted."""
 LARGE_COPY_BYTES = 100_000
-"""From here on a copy's time is that of its bytes."""
+"""Copies of at least this size give the rate of copies; smaller ones are counted like kernels."""
 
 
 @dataclass(frozen=True)
 class DeviceCosts:
-    """Medians of a run; None: not measured.
+    """Median times of one run; None if not measured.
 
     Attributes:
-        frame_ms: A whole frame, back to back, without recording.
-        modules_ms: The GPU's time of each graph of the network, by name.
-        calls_us: The host's time in a function of the CUDA driver that does not wait, by name.
-        run_us: The host's time to launch a graph through its library, by name.
+        frame_ms: Time of a whole frame without recording, one frame directly after another.
+        modules_ms: The GPU's time for each graph of the network, by the graph's name.
+        calls_us: The host's time in each function of the CUDA driver that does not wait, by function name.
+        run_us: The host's time to launch a graph through the back end, by the graph's name.
         start_us: From the beginning of a launch until the GPU begins, on a stream without other work.
-        wake_us: From the GPU's end until a host that waits for it goes on.
-        kernel_us: The GPU's time of a kernel or a small copy.
-        bytes_per_us: Of a large copy.
+        wake_us: From the end of the GPU's work until the host that waited for it continues.
+        kernel_us: The GPU's time for one kernel or one small copy.
+        bytes_per_us: Rate of large copies, bytes/us.
     """
 
     frame_ms: float
@@ -59,8 +59,12 @@ def measured_costs(
     frame_ms: float,
     stage_seconds: Mapping[str, Sequence[float]],
 ) -> DeviceCosts:
-    """Return the costs of the calls and works on a time line. ``frame_ms``: of frames that were not recorded;
-    ``stage_seconds``: times of the stages by events, for graphs that are launched as part of larger ones."""
+    """Return the median costs of the driver's calls and of the GPU's work on a time line.
+
+    ``frame_ms``: median time of frames that were not recorded. ``stage_seconds``: times of the stages
+    measured by CUDA events; used for graphs that have no span of their own, because they are part of a larger
+    graph.
+    """
     host = [span for one in frames for span in one.host]
     launches = [span for span in host if span.cause == LAUNCH and not span.name.startswith("cu")]
     calls = recorded.calls or [span for span in host if span.name.startswith("cu")]
@@ -94,7 +98,11 @@ def measured_costs(
 
 
 def read_costs(path: Path) -> DeviceCosts:
-    """Return the costs in a report of ``efftam bench --timeline --json``. Raises InputError without them."""
+    """Return the costs in a report of ``efftam bench --timeline --json``.
+
+    Raises InputError if the file can't be read or its costs are missing, incomplete or no numbers of at least
+    0.
+    """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))["timeline"]["costs"]
         costs = DeviceCosts(**{f.name: content[f.name] for f in fields(DeviceCosts)})
@@ -113,7 +121,7 @@ def read_costs(path: Path) -> DeviceCosts:
     if missing := [name for name in MODULES if name not in costs.modules_ms]:
         raise InputError(f"{path} has no time of {missing[0]}; measure the time line again")
     if not all(isinstance(n, int | float) and math.isfinite(n) and n >= 0 for n in numbers):
-        raise InputError(f"{path} has a time that is no positive number; measure the time line again")
+        raise InputError(f"{path} has a time that is not a number of at least 0; measure the time line again")
     return costs
 
 
@@ -129,7 +137,7 @@ def _median_us(ns: Sequence[int]) -> float | None:
 
 
 def _starts(frames: Sequence[TimedFrame]) -> list[int]:
-    """Return the times from each launch of a graph until it began, ns, where no other work was under way."""
+    """Return the times from launching a graph until the idle GPU began it, ns."""
     found = []
     for one in frames:
         for launch in one.host:
@@ -144,8 +152,10 @@ def _starts(frames: Sequence[TimedFrame]) -> list[int]:
 
 
 def _wakes(frames: Sequence[TimedFrame]) -> list[int]:
-    """Return the times from the end of the GPU's work until a wait for it ended, ns, where the host did
-    wait."""
+    """Return the times from the end of the GPU's work until the host's wait for it ended, ns.
+
+    Waits within which no work ended are left out.
+    """
     found = []
     for one in frames:
         for wait in one.host:

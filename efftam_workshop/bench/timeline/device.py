@@ -1,7 +1,7 @@
-"""When the GPU worked, on the host's clock: by CUPTI's activity records, else by CUDA's events.
+"""Measures when the GPU worked, on the host's clock: by CUPTI's activity records, or by CUDA events.
 
 Source of the records: NVIDIA CUPTI, "Activity API", by the package cupti-python. A graph is one record
-(GRAPH_TRACE): records of its nodes would slow down its launches.
+(GRAPH_TRACE), because records of its nodes would slow down its launches.
 """
 
 from __future__ import annotations
@@ -18,26 +18,27 @@ from efftam_workshop.bench.timeline.spans import Span
 
 INSTALL_CUPTI = "pip install cupti-python of the driver's major version"
 BUFFER_BYTES = 64 << 20
-"""Large enough that CUPTI delivers records when it is asked to, and not in the middle of a frame."""
+"""Size of CUPTI's buffer: so large that it is delivered at the flush, not within a frame."""
 KINDS = ("CONCURRENT_KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE", "DRIVER")
 COPY_KINDS = {1: "copy in", 2: "copy out", 8: "copy"}
-"""By CUpti_ActivityMemcpyKind."""
+"""Names of copies by the numbers of CUpti_ActivityMemcpyKind."""
 DRIVER_DOMAIN = 1
-"""Of CUpti_CallbackDomain."""
+"""CUPTI_CB_DOMAIN_DRIVER_API of the enumeration CUpti_CallbackDomain."""
 MAX_NESTED = 3
-"""Launches of a back end within each other: of a section, and of a graph in it."""
+"""Largest number of launches that contain one another: a section, for example, launches a graph."""
 READINGS = 20
-"""Of both clocks, of which the closest pair counts."""
+"""Both clocks are read this many times; the pair read within the shortest time counts."""
 
 
 class Recorded(NamedTuple):
-    """What a run of the GPU was.
+    """What the GPU and the CUDA driver did in a run.
 
     Attributes:
-        clock: How it was measured.
-        device: When the GPU worked.
-        calls: Calls of the CUDA driver by all libraries, in the thread of the frames; none without CUPTI.
-        bytes_copied: By span of ``device`` that is a copy.
+        clock: How the times were measured.
+        device: Spans in which the GPU worked.
+        calls: Calls of the CUDA driver by all libraries, in the thread that processes frames; empty without
+            CUPTI.
+        bytes_copied: Bytes by span, for the spans of ``device`` that are copies.
     """
 
     clock: str
@@ -47,8 +48,12 @@ class Recorded(NamedTuple):
 
 
 class _Record(NamedTuple):
-    """What is kept of an activity record. ``name``: of a call its number; ``track``: its stream, or the
-    thread of a call; ``nbytes``: of a copy, else 0; times on CUPTI's clock, ns."""
+    """The needed fields of one activity record.
+
+    ``name``: for a driver call its callback id as text. ``start``, ``end``: ns of CUPTI's clock. ``track``:
+    number of the stream, or of the thread for a driver call. ``correlation``: id that a driver call and the
+    work that it launched share. ``nbytes``: copied bytes, 0 for records that are no copies.
+    """
 
     kind: str
     name: str
@@ -63,43 +68,46 @@ class DeviceClock(Protocol):
     """Measures when the GPU works."""
 
     def begin(self, pipeline: Any) -> None:
-        """Begin recording: the pipeline is open, frames follow."""
+        """Begin recording. The pipeline must be open; frames follow."""
         ...
 
     def after_frame(self, pipeline: Any) -> None: ...
 
     def end(self, pipeline: Any, host: Sequence[Span]) -> Recorded:
-        """End recording. ``host``: the spans of the frames' thread."""
+        """End recording and return the records. ``host``: the spans of the thread that processes frames."""
         ...
 
 
 def device_clock(is_gpu: bool) -> DeviceClock | None:
-    """Return a clock for the pipeline that will be opened: CUPTI's, where it can be used, else of events;
-    None on a CPU. It is made before the pipeline is opened, so that CUPTI knows the graphs that are made
-    there."""
+    """Return a clock by CUPTI if it can be used, otherwise by CUDA events; None on a CPU.
+
+    Call this before the pipeline is opened, because CUPTI must record the creation of the pipeline's graphs.
+    """
     if not is_gpu:
         return None
     try:
         return CuptiClock(import_module("cupti.cupti"))
     except ImportError as error:
         return EventClock(f"CUPTI can't be imported ({error}); {INSTALL_CUPTI}")
-    except Exception as error:  # cuptiError, or the library's absence, which cupti-python raises as others
+    except Exception as error:  # cuptiError, or another exception of cupti-python for a missing library
         return EventClock(f"CUPTI refuses ({' '.join(str(error).split())})")
 
 
 def mapped(pairs: Sequence[tuple[float, int]]) -> Callable[[float], int]:
-    """Compute the time on the host's clock from readings (of another clock, ns of the host's), by a straight
-    line from the first to the last."""
+    """Return the function from another clock's time to the host's time, ns: a line through two readings.
+
+    ``pairs``: readings (other clock's time, host's time in ns); only the first and the last are used.
+    """
     (first, host), (last, host_last) = pairs[0], pairs[-1]
     rate = (host_last - host) / (last - first)
     return lambda moment: host + round((moment - first) * rate)
 
 
 class CuptiClock:
-    """By activity records: graphs, kernels, copies, and the driver's calls of every library."""
+    """Records graphs, kernels, copies, and the driver calls of all libraries as CUPTI activity records."""
 
     def __init__(self, cupti: Any) -> None:
-        """``cupti``: the module cupti.cupti. Raises cuptiError when it can't record."""
+        """Enable CUPTI's records. ``cupti``: module cupti.cupti. Raises cuptiError if it can't record."""
         self._cupti = cupti
         self._kinds = {name: int(getattr(cupti.ActivityKind, name)) for name in KINDS}
         self._records: list[_Record] = []
@@ -135,11 +143,11 @@ class CuptiClock:
         return Recorded("CUPTI activity records", device, [span for span, _ in calls], copied)
 
     def _take(self, activities: Sequence[Any]) -> None:
-        """Records of a full buffer, which are gone afterwards."""
+        """Keep the needed fields of a buffer's records. CUPTI calls this and frees the records afterwards."""
         kinds = {number: name for name, number in self._kinds.items()}
         for one in activities:
             kind = kinds.get(int(one.kind), "")
-            if not kind or not one.start:  # CUPTI gives 0 where it has no time
+            if not kind or not one.start:  # a start of 0 means that CUPTI measured no time
                 continue
             if kind == "DRIVER":
                 track, nbytes, name = int(one.thread_id), 0, str(int(one.cbid))
@@ -155,8 +163,10 @@ class CuptiClock:
             self._records.append(_Record(kind, name, *times, track, int(one.correlation_id), nbytes))
 
     def _calls(self, records: Sequence[_Record], host_time: Callable[[float], int]) -> list[tuple[Span, int]]:
-        """Calls of the driver, with their correlation ids, in the thread that makes most of them: CUPTI's
-        numbers of threads are others than Python's."""
+        """Return the driver calls of the frames' thread: spans on the host's clock, and correlation ids.
+
+        CUPTI numbers threads differently from Python, so the frames' thread is the one with the most calls.
+        """
         names = {
             number: str(self._cupti.get_callback_name(DRIVER_DOMAIN, int(number))).partition("_")[0]
             for number in {one.name for one in records}
@@ -179,7 +189,7 @@ class CuptiClock:
         ]
 
     def _read_clocks(self) -> tuple[float, int]:
-        """A reading of CUPTI's clock, and one of the host's at the same moment."""
+        """Return CUPTI's time and the host's time of the same moment, both in ns."""
         readings = []
         for _ in range(READINGS):
             before = time.perf_counter_ns()
@@ -191,8 +201,10 @@ class CuptiClock:
 
 
 def _names_of_launches(calls: Sequence[tuple[Span, int]], host: Sequence[Span]) -> dict[int, str]:
-    """Return by correlation id the name of the innermost launch of the back end in which the driver was
-    called."""
+    """Return for each correlation id of a driver call the name of the launch during which the call was made.
+
+    If launches contain one another, the name is that of the innermost one.
+    """
     launches = [span for span in host if span.cause == LAUNCH and not span.name.startswith("cu")]
     launches.sort(key=lambda span: span.start)
     starts, found = [span.start for span in launches], {}
@@ -207,10 +219,10 @@ def _names_of_launches(calls: Sequence[tuple[Span, int]], host: Sequence[Span]) 
 
 
 class EventClock:
-    """By the events that time the stages of a frame."""
+    """Measures the GPU by the CUDA events that surround the stages of a frame."""
 
     def __init__(self, reason: str) -> None:
-        """``reason``: why not by CUPTI."""
+        """``reason``: why CUPTI is not used."""
         self._reason = reason
         self._marks: list[tuple[Any, int]] = []
         self._spans_ms: dict[tuple[str, float, float], None] = {}

@@ -1,4 +1,4 @@
-"""Runs frames with all their calls recorded, and reports where their time went."""
+"""Processes frames with all calls recorded, and reports what their time was spent on."""
 
 from __future__ import annotations
 
@@ -28,17 +28,20 @@ if TYPE_CHECKING:
 
 ON_THE_HOST = "the host's clock"
 SHOWN_NS = 10_000
-"""Shorter spans are in the trace, not in the table."""
+"""Spans shorter than this are in the trace, but not in the table."""
 UNRECORDED = 30
-"""Frames after the warm-up whose calls are not recorded: they show what recording adds."""
+"""Number of frames after the warm-up whose calls are not recorded; their time shows what recording costs."""
 TRACED = 10
-"""Frames in the trace: the one that the table shows, and those before it."""
+"""Number of frames in the trace: the frame that the table shows, and those before it."""
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """Frames on one clock. ``clock``: how the GPU's times were measured; ``unrecorded_ms``: median of frames
-    without a recorded call; ``costs``: None on a CPU."""
+    """Recorded frames on one clock.
+
+    ``clock``: how the GPU's times were measured. ``unrecorded_ms``: median time of a frame without recorded
+    calls. ``costs``: what the GPU's work cost; None on a CPU.
+    """
 
     clock: str
     frames: Sequence[TimedFrame]
@@ -48,13 +51,12 @@ class Timeline:
 
     @property
     def shown(self) -> int:
-        """Number of the frame of median length."""
+        """Index of the frame of median length, which the tables show."""
         order = sorted(range(len(self.frames)), key=lambda number: self.frames[number].frame.ns)
         return order[(len(order) - 1) // 2]
 
     def report(self) -> dict[str, Any]:
-        """Return the report as --json writes it; ms. ``gaps_ms`` are times in which the network does not
-        compute, by cause."""
+        """Return the report for --json, times in ms; ``gaps_ms``: by cause, time without the network."""
         spent = [one.spent() for one in self.frames]
         computed = [one.computed() for one in self.frames]
         whole = [one.frame.ns for one in self.frames]
@@ -81,7 +83,7 @@ class Timeline:
         }
 
     def line(self) -> tuple[list[str], list[list[Cell]]]:
-        """Headers and rows of the shown frame in the order of time."""
+        """Return headers and rows of a table: the spans of the shown frame, ordered by time."""
         one = self.frames[self.shown]
         rows: list[tuple[int, list[Cell]]] = []
         tracks: dict[int, list[Span]] = {}
@@ -101,7 +103,7 @@ class Timeline:
         ]
 
     def sums(self) -> tuple[list[str], list[list[Cell]]]:
-        """Headers and rows: what the time of the shown frame was spent on, and the median of all frames."""
+        """Return headers and rows of a table: time by cause in the shown frame, and medians of all frames."""
         one = self.frames[self.shown]
         spent, every, whole = one.spent(), self.report(), one.frame.ns
         rows: list[list[Cell]] = [
@@ -122,7 +124,7 @@ class Timeline:
         return ["spent on", "this frame, ms", "median, ms", "share"], rows
 
     def traced(self) -> tuple[list[Span], list[Span]]:
-        """Spans of the host and of the GPU for a trace."""
+        """Return the spans of the host and those of the GPU for a trace."""
         some = self.frames[max(0, self.shown + 1 - TRACED) : self.shown + 1]
         host = [span for one in some for span in one.host]
         return host, [span for one in some for span in one.network] if self.has_gpu else []
@@ -131,9 +133,12 @@ class Timeline:
 def record(
     pipeline: Pipeline, config: TrackerConfig, frames: Frames, count: int, clock: DeviceClock | None
 ) -> Timeline:
-    """Run the warm-up, frames that are not recorded, and ``count`` frames whose calls are, back to back. The
-    pipeline is changed for good. ``clock``: made before it was opened; None: it computes on the host. Raises
-    InputError: no more frames than come before those that are recorded."""
+    """Process the warm-up, `UNRECORDED` frames and ``count`` recorded frames, without pauses.
+
+    ``clock``: made before the pipeline was opened; None if the network computes on the CPU. The pipeline
+    keeps its wrapped methods, so it is of no further use. Raises InputError if ``frames`` ends before the
+    first recorded one.
+    """
     recorder = Recorder()
     watched: Any = pipeline
     if hasattr(watched, "watch"):
@@ -172,7 +177,7 @@ def record(
 
 
 def _fill_messages(step: Step) -> None:
-    """Fill the messages that the node publishes of each answer, without the middleware."""
+    """Fill the messages that the node publishes for each frame, without publishing them."""
     about = About(SimpleNamespace(stamp=SimpleNamespace(sec=0, nanosec=0)))
     velocity_fields(step.track, about, step.tracker.motion_at(step.track.stamp_ns))
     bbox_fields(step.track, about)

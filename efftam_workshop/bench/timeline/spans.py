@@ -1,4 +1,4 @@
-"""Spans on one clock: records them, nests them, and adds up what a frame's time was spent on."""
+"""Records time spans on one clock, nests them, and adds up what a frame's time was spent on."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from efftam_ros.runtime.spans import NETWORK, POLICY
 
 
 class Span(NamedTuple):
-    """Something that lasted from ``start`` to ``end``, ns of `time.perf_counter_ns`.
+    """A named period from ``start`` to ``end``, ns of `time.perf_counter_ns`.
 
-    ``cause``: one of `efftam_ros.runtime.spans`; ``track``: the host's thread (`threading.get_ident`), or the
+    ``cause``: one of `efftam_ros.runtime.spans`. ``track``: the host's thread (`threading.get_ident`) or the
     GPU's stream.
     """
 
@@ -33,7 +33,7 @@ class Span(NamedTuple):
         return self.end - self.start
 
     def within(self, frame: Span) -> Span | None:
-        """Return the part of it that lies in a frame; None without one."""
+        """Return the part of this span that lies in ``frame``; None if there is none."""
         start, end = max(self.start, frame.start), min(self.end, frame.end)
         return self._replace(start=start, end=end) if start < end else None
 
@@ -42,11 +42,11 @@ FRAME = "frame"
 
 
 class Recorder:
-    """A `Watch` that records a span for each call, while `is_on`."""
+    """A `Watch` that records a span for each watched call while `is_on` is true."""
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
-        """A call before the one that contains it."""
+        """Spans in the order of their ends, so that a call precedes the call that contains it."""
         self.is_on = False
 
     def __call__(self, cause: str, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -65,7 +65,7 @@ class Recorder:
 
     @contextmanager
     def frame(self) -> Iterator[Stopwatch]:
-        """Mark the block as one frame; what no other span is for is the policy's."""
+        """Record the block as one frame. Time within it that no other span covers counts as the policy's."""
         watch = Stopwatch()
         start = time.perf_counter_ns()
         yield watch
@@ -77,15 +77,16 @@ class Recorder:
 
 @dataclass
 class Stopwatch:
-    """How long a block took, once it has ended."""
+    """The duration of a block in ns; 0 until the block has ended."""
 
     ns: int = 0
 
 
 def nested(spans: Iterable[Span]) -> list[tuple[int, Span]]:
-    """Return the spans of one track in order of their start, each with its depth: how many contain it.
+    """Return the spans of one track ordered by start, each with the number of spans that contain it.
 
-    A span that leaves the one it began in, by the error of two clocks, is cut off there.
+    A span that ends after the span that contains it is shortened to that end. Such spans arise because the
+    times of two clocks differ slightly.
     """
     order = list(spans)
     order = [order[i] for i in sorted(range(len(order)), key=lambda i: (order[i].start, -order[i].end, -i))]
@@ -102,8 +103,11 @@ def nested(spans: Iterable[Span]) -> list[tuple[int, Span]]:
 
 
 def innermost(spans: Iterable[Span]) -> Iterator[Span]:
-    """Parts of the spans of one track, in order and without an overlap: at each moment the span that contains
-    no other."""
+    """Yield the parts of one track's spans, in order and without overlap.
+
+    At each moment the yielded part belongs to the innermost span, which contains no other span at that
+    moment.
+    """
     around: list[Span] = []
     now = 0
 
@@ -127,7 +131,7 @@ def innermost(spans: Iterable[Span]) -> Iterator[Span]:
 
 
 def union(spans: Iterable[Span]) -> list[tuple[int, int]]:
-    """Return the times in which at least one of the spans lasted, in order."""
+    """Return the periods (start, end) in ns in which at least one of the spans lasted, in order."""
     found: list[tuple[int, int]] = []
     for start, end in sorted((span.start, span.end) for span in spans):
         if found and start <= found[-1][1]:
@@ -138,10 +142,10 @@ def union(spans: Iterable[Span]) -> list[tuple[int, int]]:
 
 
 class TimedFrame(NamedTuple):
-    """A frame on the time line.
+    """One recorded frame.
 
-    ``frame``: its whole; ``host``: what the host did in it, ``frame`` included; ``network``: when the network
-    computed, on the GPU or in ONNX Runtime, and what it computed.
+    ``frame``: the span of the whole frame. ``host``: the spans of the host within it, including ``frame``.
+    ``network``: the spans in which the network computed, on the GPU or in ONNX Runtime.
     """
 
     frame: Span
@@ -149,8 +153,10 @@ class TimedFrame(NamedTuple):
     network: Sequence[Span]
 
     def spent(self) -> dict[str, int]:
-        """Return ns of the frame by cause: `NETWORK` while the network computed, else what the frame's thread
-        did. They add up to the frame."""
+        """Return the frame's time by cause, ns; the values add up to the frame.
+
+        The cause is `NETWORK` while the network computed, otherwise the innermost span of the frame's thread.
+        """
         found = Counter({NETWORK: 0})
         busy = union(self.network)
         for part in innermost(span for span in self.host if span.track == self.frame.track):
@@ -160,7 +166,7 @@ class TimedFrame(NamedTuple):
         return {cause: ns for cause, ns in found.items() if ns or cause == NETWORK}
 
     def computed(self) -> dict[str, int]:
-        """Return ns of each thing that the network computed. Several at a time count each."""
+        """Return the time of each computation of the network by name, ns; simultaneous ones all count."""
         found: Counter[str] = Counter()
         for span in self.network:
             found[span.name] += span.ns
@@ -168,8 +174,7 @@ class TimedFrame(NamedTuple):
 
 
 def timed_frames(spans: Sequence[Span], device: Sequence[Span] | None) -> list[TimedFrame]:
-    """Return the frames that were recorded. ``device``: what the GPU did; None: the network computes on the
-    host."""
+    """Return all recorded frames. ``device``: spans of the GPU; None if the network computes on the host."""
     network = [span for span in spans if span.cause == NETWORK] if device is None else device
     host_in, network_in = _Cutter(spans), _Cutter(network)
     return [
@@ -179,7 +184,7 @@ def timed_frames(spans: Sequence[Span], device: Sequence[Span] | None) -> list[T
 
 
 class _Cutter:
-    """Finds the parts of spans that lie in a frame."""
+    """Finds the parts of spans that lie within a frame, by bisection."""
 
     def __init__(self, spans: Sequence[Span]) -> None:
         self._ordered = sorted(spans, key=lambda span: span.start)

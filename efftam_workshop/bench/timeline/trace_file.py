@@ -15,11 +15,11 @@ from efftam_ros.tools.common.outputs import write_text
 from efftam_workshop.bench.timeline.spans import Span
 
 HOST, DEVICE = 1, 2
-"""Numbers of the two processes in the file."""
+"""Process ids in the trace file, one for the host and one for the GPU."""
 
 
 def trace_events(host: Sequence[Span], device: Sequence[Span]) -> list[dict[str, Any]]:
-    """Return the events of spans; times count from the first one."""
+    """Return the trace's events for all spans. Times in the events count from the first span."""
     every = (*host, *device)
     first = min((span.start for span in every), default=0)
     events = [_meta("process_name", HOST, 0, "host")]
@@ -44,8 +44,10 @@ def trace_events(host: Sequence[Span], device: Sequence[Span]) -> list[dict[str,
 
 
 def write_trace(path: Path, host: Sequence[Span], device: Sequence[Span], about: Mapping[str, Any]) -> None:
-    """Write the trace. ``about``: shown by the viewer as the file's metadata. Raises InputError when it can't
-    be written."""
+    """Write the trace file. ``about``: metadata of the file, which viewers show.
+
+    Raises InputError if the file can't be written.
+    """
     content = {"traceEvents": trace_events(host, device), "displayTimeUnit": "ms", "otherData": dict(about)}
     write_text(path, json.dumps(content) + "\n")
 

@@ -1,1 +1,1 @@
-"""Conversion of FP32 graphs to strongly typed FP16 graphs."""
+"""Converts FP32 graphs to strongly typed FP16 graphs."""

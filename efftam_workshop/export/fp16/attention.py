@@ -1,13 +1,16 @@
 """Attention blocks of an ONNX graph and their precision forms.
 
-In an FP16 graph the attention scores must be accumulated in FP32. TensorRT selects kernel and accumulator
-type by the position of the Casts, which follow from the nodes that compute in FP32 (`float32_parts`):
+In an FP16 graph the attention scores must be accumulated in FP32. TensorRT selects the kernel and the type of
+its accumulator by the position of the Casts. The Casts follow from the nodes that compute in FP32
+(`float32_parts`). The forms are:
 
-- ``all_fp16``: no Cast. Fused, FP16 accumulation; wrong on real networks, used to prove that checks can fail.
-- ``fused_fp32``: score product in FP16, Cast, bias and Softmax in FP32, rounding to FP16, Cast, value product
-  in FP32. Fused, FP32 accumulation. An interpreter that does not fuse still stores the scores in FP16.
-- ``unfused_fp32``: q and k cast to FP32 before the score product, FP32 up to Softmax, value product in FP16.
-  Never fused; scores are stored in FP32.
+- ``all_fp16``: no Cast. TensorRT fuses it and accumulates in FP16, which is wrong on real networks. It is
+  used to prove that the checks find wrong engines.
+- ``fused_fp32``: score product in FP16; bias and Softmax in FP32; their result is rounded to FP16; value
+  product in FP32. TensorRT fuses it and accumulates in FP32. A runtime that does not fuse it stores the
+  scores in FP16.
+- ``unfused_fp32``: q and k are cast to FP32 before the score product; FP32 up to Softmax; value product in
+  FP16. TensorRT never fuses it. The scores are stored in FP32.
 """
 
 from __future__ import annotations
@@ -25,15 +28,18 @@ MOVES = frozenset(
         *("Slice", "Split", "Concat", "Gather", "Expand"),
     }
 )
-"""Operators that only move values."""
+"""Operators that only move values and compute nothing."""
 
 
 @dataclass(frozen=True)
 class AttentionBlock:
-    """An attention block by the names of its nodes: MatMul of queries and keys ``score``, Add of a ``bias``
-    ("" for none), ``softmax``, MatMul of probabilities and values ``value``, and ``scale``, the Mul or Div by
-    a constant, or the Gemm with a factor, of queries or keys before ("" for none). ``queries``, ``keys``,
-    ``head`` (channels): 0 where not static."""
+    """An attention block by the names of its nodes; "" for a node that the block lacks.
+
+    ``score``: MatMul of queries and keys. ``bias``: Add of a bias. ``softmax``: Softmax. ``value``: MatMul of
+    probabilities and values. ``scale``: Mul or Div by a constant, or Gemm with a factor, that scales the
+    queries or keys before ``score``. ``queries``, ``keys``: their numbers. ``head``: channels of the queries.
+    The numbers are 0 where the shape is not static.
+    """
 
     score: str
     bias: str
@@ -46,9 +52,9 @@ class AttentionBlock:
 
 
 def attentions(model: onnx.ModelProto) -> list[AttentionBlock]:
-    """Return the blocks MatMul, optional bias Add, optional Cast, Softmax, optional Casts, MatMul, in graph
-    order.
+    """Return the attention blocks of a graph in its order.
 
+    A block consists of MatMul, optional Add of a bias, optional Cast, Softmax, optional Casts, and MatMul.
     Raises InputError for a Softmax outside such a block, because its products would stay in FP16.
     """
     wires = GraphIndex(onnx.shape_inference.infer_shapes(model))
@@ -71,19 +77,19 @@ class GraphIndex:
         }
 
     def before(self, name: str) -> onnx.NodeProto | None:
-        """Return the node that produces this tensor, skipping Casts."""
+        """Return the node that produces the tensor, skipping Casts; None for inputs and constants."""
         node = self.producer.get(name)
         return self.before(node.input[0]) if node is not None and node.op_type == "Cast" else node
 
     def after(self, name: str) -> list[onnx.NodeProto]:
-        """Return the nodes that consume this tensor, skipping Casts."""
+        """Return the nodes that consume the tensor; instead of a Cast the nodes that consume its result."""
         found = []
         for node in self.consumers.get(name, []):
             found += self.after(node.output[0]) if node.op_type == "Cast" else [node]
         return found
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Return the tensor's shape, 0 for axes that are not static."""
+        """Return the tensor's shape with 0 for axes that are not static; () for unknown tensors."""
         return tuple(axis.dim_value for axis in self.types[name].shape.dim) if name in self.types else ()
 
 
@@ -118,8 +124,11 @@ def _block_of(wires: GraphIndex, softmax: onnx.NodeProto) -> AttentionBlock:
 
 
 def _scale(wires: GraphIndex, score: onnx.NodeProto) -> str:
-    """Return what scales a factor of the score product: the first Mul or Div by a constant, or Gemm with a
-    factor, behind moves and sums (a rotary position is a sum of scaled parts)."""
+    """Return the name of the node that scales a factor of the score product, "" for none.
+
+    This is the nearest Mul or Div by a constant, or Gemm with a factor. Nodes that move or add values are
+    skipped; a rotary position, for example, adds scaled parts.
+    """
     for name in score.input:
         node = wires.before(name)
         while node is not None and node.op_type in MOVES | {"Add"}:
@@ -133,7 +142,7 @@ def _scale(wires: GraphIndex, score: onnx.NodeProto) -> str:
 
 
 def float32_parts(attention: AttentionBlock, form: str) -> set[str]:
-    """Names of the nodes of a block that compute in FP32.
+    """Return the names of the nodes of a block that compute in FP32 in the given form.
 
     Raises InputError for an unknown form, and for a block whose queries are not scaled before the score
     product.

@@ -1,8 +1,8 @@
 """Converts FP32 graphs to strongly typed FP16 graphs with FP32 inputs and outputs.
 
-Each node gets a precision (`fp32_regions`), each edge between two precisions a Cast. onnxconverter-common
-1.16 is not used because its float16 pass clamps weights at 10000 instead of rejecting those out of range,
-casts around every FP32 node instead of once per tensor, and does not handle attention.
+Each node gets a precision (`fp32_regions`), and each edge between two precisions a Cast. The float16 pass of
+onnxconverter-common 1.16 is not used: it clamps weights at 10000 instead of rejecting weights out of range,
+it casts around every FP32 node instead of once per tensor, and it does not handle attention.
 """
 
 from __future__ import annotations
@@ -19,21 +19,24 @@ from efftam_workshop.export.fp16.fp32_regions import float32_nodes
 from efftam_workshop.export.onnx.folding import drop_unused, replace
 
 FLOAT_ONLY_INPUTS = {"Resize": (1, 2)}
-"""Inputs that must be FP32 whatever the type of the operator's data."""
+"""By operator, the indices of inputs that must be FP32 even if the operator's data are FP16."""
 
 WIDE_HEAD, FUSED_QUERIES, GROUPS = 256, 4096, 2
-"""TensorRT fuses no form of an attention with one head this wide and fewer queries (TensorRT-RTX 1.7: 1,024
-are not fused, 4,096 are; heads of 16 to 64 channels from 9 queries on), unless the queries come in groups."""
+"""TensorRT does not fuse an attention with one head of `WIDE_HEAD` channels or more and few queries.
+
+TensorRT-RTX 1.7 fuses such heads with 4,096 queries but not with 1,024, and heads of 16 to 64 channels from 9
+queries on. If the queries are divided into `GROUPS` groups, the attention is fused (`in_groups`).
+"""
 FORM = "fused_fp32"
-"""The form of attention that is expected to be the fastest with FP32 accumulation."""
+"""The form of attention that is expected to be the fastest of those that accumulate in FP32."""
 
 
 def to_fp16(model: onnx.ModelProto, name: str, form: str = "") -> onnx.ModelProto:
     """Return the graph ``name`` of a bundle in FP16; inputs and outputs keep name, shape and dtype.
 
-    ``model``: FP32, with its weights loaded; not modified. ``form`` of its attention (`fp16.attention`), ""
-    for `FORM`. Raises InputError naming a weight that is out of range of FP16, or an attention block that is
-    not recognised.
+    ``model``: in FP32, with its weights loaded; not modified. ``form``: precision form of its attention
+    (`fp16.attention`), "" for `FORM`. Raises InputError for a weight out of range of FP16, which it names,
+    and for an attention block that is not recognised.
     """
     form = form or FORM
     fp16 = _PrecisionAssignment(name, in_groups(plain_graph(model), form), form).typed()
@@ -42,15 +45,15 @@ def to_fp16(model: onnx.ModelProto, name: str, form: str = "") -> onnx.ModelProt
 
 
 def load_graphs(bundle: Bundle) -> dict[str, onnx.ModelProto]:
-    """Return the graphs of a bundle that run on a GPU, as FP32 input of the conversion (`plain_graph`)."""
+    """Return the graphs of a bundle that run on a GPU, in FP32 and ready for conversion (`plain_graph`)."""
     return {name: plain_graph(onnx.load(bundle.graphs[name].path)) for name in GRAPHS}
 
 
 def plain_graph(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the FP32 graph that a conversion starts from and is compared with.
+    """Return an FP32 copy of ``model``, which is converted and with which the result is compared.
 
-    A copy accepted by TensorRT's parser (`trt_ready`), in which weights stored as FP16 with a Cast are FP32
-    weights and Casts from FP32 to FP32 are removed.
+    TensorRT's parser accepts the copy (`trt_ready`). Weights stored as FP16 with a Cast become FP32 weights.
+    Casts from FP32 to FP32 are removed.
     """
     copy = trt_ready(model)
     graph = copy.graph
@@ -79,9 +82,11 @@ def plain_graph(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def in_groups(plain: onnx.ModelProto, form: str) -> onnx.ModelProto:
-    """Return the graph in which, for `FORM`, attentions of one wide head have `GROUPS` heads with the same
-    keys and values, each for a part of the queries: TensorRT then fuses them and no score is stored. They
-    compute the same."""
+    """Divide attentions with one wide head into `GROUPS` heads, which TensorRT can fuse.
+
+    Fused attentions store no scores. All heads have the same keys and values; each has a part of the queries.
+    The result is the same. Forms other than `FORM` are returned unchanged.
+    """
     if form != FORM:
         return plain
     model = onnx.ModelProto()
@@ -123,8 +128,10 @@ def in_groups(plain: onnx.ModelProto, form: str) -> onnx.ModelProto:
 
 
 def trt_ready(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy in which every ArgMax over a vector [n] works on [1,n]: TensorRT's parser requires two
-    axes."""
+    """Return a copy in which every ArgMax or ArgMin of a vector [n] has the input [1,n].
+
+    TensorRT's parser requires two axes.
+    """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     graph = copy.graph
@@ -159,7 +166,8 @@ class _PrecisionAssignment:
         self._model = onnx.shape_inference.infer_shapes(model, strict_mode=True)
         graph, found = self._model.graph, attentions(model)
         self._kept = float32_nodes(self._model).union(*(float32_parts(one, form) for one in found))
-        # What sums in FP32 has factors of FP16: kernels fuse it so, and TF32 changes nothing.
+        # Products that sum in FP32 get factors rounded to FP16: kernels fuse this form, and TF32 would not
+        # change them.
         self._narrowed = {one.value if form == "fused_fp32" else one.score for one in found}
         self._fused = self._narrowed if form == "fused_fp32" else set()
         self._weights = {tensor.name: tensor for tensor in graph.initializer}
@@ -191,7 +199,8 @@ class _PrecisionAssignment:
                     self._nodes.append(_cast(node.output[i], made, TensorProto.FLOAT))
                     self._types[made] = TensorProto.FLOAT
                 elif node.name in self._fused and made not in outputs:
-                    # Rounded at once, also where what follows is FP32: kernels fuse this arrangement.
+                    # The result is rounded to FP16 even if an FP32 node follows, because kernels fuse only
+                    # this form.
                     node.output[i] = f"{made}/product"
                     self._nodes.append(_cast(node.output[i], made, TensorProto.FLOAT16))
                     self._types[made] = TensorProto.FLOAT16
@@ -204,7 +213,7 @@ class _PrecisionAssignment:
         return self._model
 
     def _as(self, name: str, to: int) -> str:
-        """Return the name of this tensor in a type; adds its Cast or converted weight on first use."""
+        """Return the name of tensor ``name`` in the type ``to``; the first call adds a Cast or a weight."""
         if name in self._weights:
             return self._weight(name, to)
         if self._types[name] == to:

@@ -1,8 +1,8 @@
-"""Selects the nodes that stay in FP32 when a graph becomes FP16, and finds what TF32 would round of them.
+"""Selects the nodes that stay in FP32 when a graph becomes FP16, and finds those that TF32 would change.
 
-TF32 keeps FP32's exponent and 10 bits of its mantissa. A value that was FP16 fits: it has 10 bits and a
-smaller exponent, so that a product of two such factors is the same with TF32, which is several times faster
-on tensor cores.
+TF32 has FP32's exponent and 10 bits of its mantissa. A value that was FP16 is exact in TF32: its mantissa has
+10 bits too, and its exponent is smaller. A product of two such factors is therefore the same in TF32, which
+is several times faster on tensor cores.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from onnx import TensorProto, numpy_helper
 from efftam_workshop.export.fp16.attention import MOVES, GraphIndex
 
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm", "LayerNormalization"})
-"""Operators worth running in FP16; FP32 regions end here."""
+"""Operators that are much faster in FP16. A region of FP32 nodes ends before them."""
 
 EXACT = frozenset(
     {
@@ -25,22 +25,24 @@ EXACT = frozenset(
         *("QuantizeLinear", "DequantizeLinear"),
     }
 )
-"""Comparisons, counts and scores: cheap, and counts exceed FP16's range (areas reach 262144 px^2 at side
-512). Quantisation: its scales are FP32."""
+"""Operators that stay in FP32: comparisons, counts, scores and quantisation.
+
+They cost little time. Counts exceed the range of FP16: an area reaches 262144 px^2 at side 512. The scales of
+quantisation are FP32.
+"""
 
 FLOAT_BORN = frozenset({"ConstantOfShape"})
-"""Operators whose result type is an attribute."""
+"""Operators whose result type is given by an attribute, not by the inputs."""
 
 PERIODIC = frozenset({"Sin", "Cos"})
-"""Everything upstream of these stays FP32: their arguments are coordinates, and FP16 has three decimal
-digits."""
+"""Operators whose inputs are computed in FP32: they are coordinates, and FP16 has only three digits."""
 
 
 def float32_nodes(model: onnx.ModelProto) -> set[str]:
-    """Names of the nodes to keep in FP32; ``model`` must have its types inferred.
+    """Return the names of the nodes to keep in FP32; ``model`` must have its types inferred.
 
-    These are the nodes in `EXACT` and what is computed from their results up to the next node in `PRODUCTS`,
-    everything upstream of `PERIODIC`, and `MOVES` whose consumers all stay in FP32.
+    These are the nodes in `EXACT`; what is computed from their results up to the next node in `PRODUCTS`;
+    everything from which the inputs of `PERIODIC` are computed; and `MOVES` whose consumers all stay in FP32.
     """
     graph = model.graph
     is_float = {
@@ -72,13 +74,13 @@ def float32_nodes(model: onnx.ModelProto) -> set[str]:
 
 
 MATRIX_PRODUCTS = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm"})
-"""Operators that TensorRT may compute in TF32, with their factors in inputs 0 and 1."""
+"""Operators that TensorRT may compute in TF32; their factors are the inputs 0 and 1."""
 
 _DROPPED_BITS = 13
 
 
 def round_to_tf32(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the nearest TF32 values, ties to even, as float32; infinities stay, NaN becomes a NaN."""
+    """Return the nearest TF32 values as float32, ties to even; infinities stay infinite and NaN stays NaN."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
     last_kept = (bits >> _DROPPED_BITS) & 1
     rounded = (bits + (np.uint32((1 << (_DROPPED_BITS - 1)) - 1) + last_kept)) & ~np.uint32(
@@ -89,10 +91,11 @@ def round_to_tf32(values: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def inexact_products(model: onnx.ModelProto) -> list[str]:
-    """Names of the FP32 products that TF32 would change, in graph order.
+    """Return the names of the FP32 products that TF32 would change, in graph order.
 
-    These have a factor that is neither a Cast from FP16, moved or not, nor a constant that TF32 holds
-    exactly. ``model`` needs its weights loaded. An empty list allows TF32 for the whole graph.
+    Such a product has a factor that TF32 can't represent exactly. Exact are values converted from FP16, also
+    if they were moved afterwards, and constants with few enough bits. ``model`` must have its weights loaded.
+    An empty list allows TF32 for the whole graph.
     """
     index = GraphIndex(onnx.shape_inference.infer_shapes(model))
     weights = {tensor.name: tensor for tensor in model.graph.initializer}

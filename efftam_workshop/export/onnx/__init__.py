@@ -1,1 +1,1 @@
-"""Export of a PyTorch network to a bundle of ONNX graphs."""
+"""Exports a PyTorch network to a bundle of ONNX graphs."""

@@ -30,7 +30,7 @@ PROTOCOL = (
     *("temporal_rows", "max_maps", "max_pointers", "pointer_tokens", "recent_maps", "memory_dtype"),
     *("default_view", "window_factor", "key_layout"),
 )
-"""Entries of the manifest, in order."""
+"""Attributes of the network's specification that the manifest lists under "protocol", in this order."""
 SHARING_GRAPHS = ("memory_attention", "memory_attention_fixed")
 STEPS = 7
 """Number of calls of ``progress``: one per graph and one for the comparison."""
@@ -38,7 +38,7 @@ STEPS = 7
 
 @dataclass(frozen=True)
 class Source:
-    """Origin of the weights. ``checkpoint_sha256``: of the file they were read from, empty for none."""
+    """Origin of the weights. ``checkpoint_sha256``: hash of the checkpoint's file, "" if there is none."""
 
     checkpoint_sha256: str = ""
     licence: str = ""
@@ -53,13 +53,13 @@ def export_bundle(
     source: Source | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> list[GraphDeviation]:
-    """Write ``network`` as a bundle to the folder ``out``, which must be new, empty or a bundle, which is
-    replaced once the new one is complete.
+    """Write ``network`` as a bundle to the folder ``out`` and return the differences from PyTorch.
 
-    ``weights``: type in which they are stored; ``source``: noted in the manifest; ``progress``: called with
-    the name of each step before it begins. Returns the differences from PyTorch. Raises InputError: ``out``
-    holds other files, a weight is out of range of the storage type, or an output deviates from PyTorch's by
-    more than 1e-3.
+    ``out`` must be new, empty or a bundle. An old bundle is replaced once the new one is complete.
+    ``weights``: number format in which weights are stored. ``source``: noted in the manifest. ``progress``:
+    called with the name of each step before the step begins. Raises InputError if ``out`` contains other
+    files, a weight is out of range of the number format, or an output differs from PyTorch's by more than
+    1e-3.
     """
     _require_replaceable(out)
     prepared = prepare(network, weights)
@@ -67,7 +67,8 @@ def export_bundle(
         graphs = _write_graphs(prepared, folder, weights, progress)
         write_manifest(folder, prepared.spec, graphs, source or Source())
         bundle = Bundle.load(folder)
-        # Until the graphs are compared nothing there may load, also after the process was killed.
+        # Without a manifest the folder can't be loaded, even if the process is killed before the graphs are
+        # compared.
         (folder / MANIFEST).unlink()
         progress("comparison")
         found = compare_with_network(bundle, prepared)
@@ -106,7 +107,7 @@ def _require_replaceable(out: Path) -> None:
 
 @contextmanager
 def _replacing(out: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside ``out``, which it replaces when the block succeeds."""
+    """Yield a temporary folder beside ``out``; it replaces ``out`` if the block ends without an exception."""
     out = out.absolute()
     out.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-", suffix=".partial", dir=out.parent))
@@ -132,7 +133,8 @@ def _sync(path: Path) -> None:
 
 
 def write_manifest(folder: Path, spec: NetworkSpec, graphs: Mapping[str, Path], source: Source) -> None:
-    """Write ``folder/bundle.json`` for these graphs; every file in ``folder`` is listed with its sha256."""
+    """Write ``folder/bundle.json`` for ``graphs`` (files by name), with the hash of every file in
+    ``folder``."""
     files = sorted(path for path in folder.iterdir() if path.name != MANIFEST)
     manifest = {
         "format": FORMAT,

@@ -1,7 +1,7 @@
-"""Constant folding of nodes that depend on shapes and tables only.
+"""Replaces nodes that depend only on shapes and tables by constants.
 
-Nodes with weights are not folded, so that every weight keeps its name; runtimes fold them when they load a
-graph.
+Nodes that depend on weights are not replaced, so that every weight keeps its name. Runtimes fold them when
+they load the graph.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 _MAX_GROWN_VALUES = 1 << 16
-"""Results that grow beyond this many values are not folded, because they would only enlarge the file."""
+"""Results larger than their inputs and with more values than this are not folded: files stay small."""
 Array = NDArray[Any]
 Arrays = dict[str, Array]
 
 
 def fold_constants(model: onnx.ModelProto) -> None:
-    """Replace, in place, every node that depends on constants and on known dimensions only by its value."""
+    """Replace every node that depends only on constants and known dimensions by its value, in place."""
     # Each pass lets shape inference resolve more tensors, whose shapes the next pass can fold.
     while _fold_once(model):
         pass
@@ -55,7 +55,7 @@ def _fold_once(model: onnx.ModelProto) -> bool:
 
 
 def constant_node(name: str, value: Array) -> onnx.NodeProto:
-    """Return a Constant node with this output."""
+    """Return a Constant node whose output has this name and value."""
     return onnx.helper.make_node(
         "Constant", [], [name], value=numpy_helper.from_array(np.asarray(value), name)
     )
@@ -81,7 +81,7 @@ def _value(
 
 
 def evaluated(model: onnx.ModelProto, node: onnx.NodeProto, feeds: Arrays) -> Array:
-    """Return the result of a node of the model for these inputs."""
+    """Compute the output of a node of ``model``; ``feeds``: the values of its inputs by name."""
     inputs = [
         onnx.helper.make_tensor_value_info(k, onnx.helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
         for k, v in feeds.items()
@@ -105,7 +105,7 @@ def _producer(graph: onnx.GraphProto, name: str) -> onnx.NodeProto | None:
 
 
 def _known_dims(model: onnx.ModelProto) -> dict[str, list[int | None]]:
-    # Inference copies the whole model; it needs the weights' shapes only.
+    # Shape inference copies the whole model but needs only the weights' shapes, so they are passed as inputs.
     light = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
     light.graph.node.extend(model.graph.node)
     light.graph.input.extend(model.graph.input)
@@ -123,7 +123,7 @@ def _known_dims(model: onnx.ModelProto) -> dict[str, list[int | None]]:
 
 
 def drop_unused(graph: onnx.GraphProto) -> None:
-    """Remove nodes and initialisers that no output needs."""
+    """Remove the nodes and initialisers on which no output depends."""
     needed = {output.name for output in graph.output}
     kept = []
     for node in reversed(graph.node):
@@ -135,7 +135,7 @@ def drop_unused(graph: onnx.GraphProto) -> None:
 
 
 def replace(field: Any, items: Iterable[Any]) -> None:
-    """Replace the content of a repeated field."""
+    """Replace the content of a repeated protobuf field; ``items`` may come from the field itself."""
     copies = list(items)
     del field[:]
     field.extend(copies)

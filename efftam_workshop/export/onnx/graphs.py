@@ -1,4 +1,4 @@
-"""What each exported graph computes; its tensors are those of `runtime.bundle` (docs/bundle.md)."""
+"""Defines what each exported graph computes. `runtime.bundle` and docs/bundle.md describe its tensors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from efftam_workshop.model.common.network import Network, NetworkSpec
 Tensors = dict[str, Tensor]
 Function = Callable[[Network, Tensors], Mapping[str, Tensor]]
 EXAMPLE_SIZES = {"T": 2, "P": 3, "n": 2, "t": 3}
-"""Of dynamic axes, while a graph is traced."""
+"""Sizes of the dynamic axes during tracing, by the axis's name."""
 CANDIDATES = 4
 """Masks of the decoder: the single-mask output and three multimask outputs."""
 
@@ -34,8 +34,12 @@ class GraphModule(nn.Module):
 
 @dataclass(frozen=True)
 class ExportGraph:
-    """A graph to trace: ``function`` of the network and the inputs (example tensors by name, in order),
-    ``outputs`` (shapes by name, in order) and ``axes``, the names of each input's dynamic axes by number."""
+    """A graph to trace.
+
+    ``function``: takes the network and the inputs. ``inputs``: example tensors by name, in order.
+    ``outputs``: shapes by name, in order. ``axes``: by input name, the names of the dynamic axes by their
+    number.
+    """
 
     name: str
     function: Callable[..., tuple[Tensor, ...]]
@@ -45,7 +49,7 @@ class ExportGraph:
 
 
 def build_graphs(network: Network) -> Iterator[ExportGraph]:
-    """Yield the graphs of ``network`` in the order of a frame."""
+    """Yield the graphs of ``network`` in the order in which a frame uses them."""
     sizes, rows = _sizes(network), torch.arange(network.spec.temporal_rows)
     functions: dict[str, Function] = {
         "image_encoder": lambda network, given: network.encode_image(**given),
@@ -64,7 +68,7 @@ def build_graphs(network: Network) -> Iterator[ExportGraph]:
 
 
 def key_count(spec: NetworkSpec) -> int:
-    """K, the keys of the fixed memory attention and the length of its ``key_bias`` (docs/bundle.md)."""
+    """Return K, the number of keys of the fixed memory attention (docs/bundle.md)."""
     tokens = spec.grid * spec.grid
     pointers = spec.max_pointers * spec.pointer_tokens
     if spec.key_layout == "plain":
@@ -97,7 +101,7 @@ def _called(function: Function, inputs: Shapes, outputs: Shapes) -> Callable[...
 
 
 def _tables(name: str, spec: NetworkSpec) -> Iterator[Shapes]:
-    """Inputs and outputs of a graph of such a network, with the optional ones that it has."""
+    """Yield the inputs, then the outputs of a graph: the required ones and this network's optional ones."""
     has = {skip for skip, _, _ in spec.skips}
     has |= {"prompt_raster"} if spec.prompt_raster else set()
     has |= {"levels"} if spec.box_head is not None else set()
@@ -106,8 +110,10 @@ def _tables(name: str, spec: NetworkSpec) -> Iterator[Shapes]:
 
 
 def _sizes(network: Network) -> dict[str, int]:
-    """Return the sizes of the axes that are not dynamic; "t", the number of prompt tokens, is among them in
-    some families."""
+    """Return the sizes of the axes that are not dynamic, by the axis's name.
+
+    "t", the number of prompt tokens, is among them if it does not depend on the number of points.
+    """
     spec, grid = network.spec, network.spec.grid
     sizes = {"S": spec.side, "G": grid, "2G": 2 * grid, "4G": 4 * grid, "N": grid * grid, "C": spec.channels}
     sizes |= {"M": spec.memory_channels, "R": spec.temporal_rows, "K": key_count(spec)}

@@ -1,8 +1,8 @@
-"""How far a bundle's graphs are from PyTorch, on seeded inputs graph by graph.
+"""Compares a bundle's graphs with PyTorch, graph by graph on generated inputs.
 
-Both sides get the same inputs for a graph. Boxes and areas are compared with PyTorch's for the graph's own
-masks: a logit next to zero may fall to either side, which moves an area by a whole pixel and is no evidence
-about the graph.
+Both sides get the same inputs for a graph. Boxes and areas are compared with those that PyTorch computes from
+the graph's own masks. Otherwise a logit close to zero could have another sign on the other side; that would
+move an area by a whole pixel although the graph is right.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ from efftam_workshop.model.common.network import Network
 
 
 def network_runners(network: Network) -> dict[str, Runner]:
-    """Return a runner of PyTorch for every graph of the network's bundle; inputs that a graph lacks are
-    ignored."""
+    """Return by graph name a runner that computes the graph with PyTorch.
+
+    A runner ignores inputs that the graph does not have.
+    """
     return {graph.name: _runner(network, graph) for graph in build_graphs(network)}
 
 
@@ -48,11 +50,11 @@ _SEED = 20240712
 
 
 class ParityError(InputError):
-    """A graph's output is further from PyTorch's than allowed; the text names graph, output and case."""
+    """An output of a graph differs too much from PyTorch's; the message names graph, output and case."""
 
 
 def compare_with_network(bundle: Bundle, network: Network) -> list[GraphDeviation]:
-    """Return every graph of ``bundle`` on the CPU against ``network``: the worst case of every output."""
+    """Compare every graph of ``bundle`` on the CPU with ``network``; return each output's worst case."""
     reference = network_runners(network)
     candidate: dict[str, Runner] = {name: CpuRunner(graph.path) for name, graph in bundle.graphs.items()}
     worst: dict[tuple[str, str], GraphDeviation] = {}
@@ -64,7 +66,7 @@ def compare_with_network(bundle: Bundle, network: Network) -> list[GraphDeviatio
 
 
 def require_parity(found: Sequence[GraphDeviation], limit: float = LIMIT) -> None:
-    """Raises ParityError naming the worst output when one is beyond ``limit`` or not a number."""
+    """Raise ParityError, naming the worst output, if an output differs by more than ``limit`` or is NaN."""
     failed = [one for one in found if not one.max_abs <= limit]
     if failed:
         worst = max(failed, key=lambda one: (np.isnan(one.max_abs), one.max_abs))
@@ -126,7 +128,7 @@ class _Comparison:
             yield from self._compare("memory_encoder", case, inputs)
 
     def _memory_attention(self, features: NDArray[np.float32]) -> Iterator[GraphDeviation]:
-        """Yield the dynamic and the fixed form against the network's dynamic form."""
+        """Compare the dynamic and the fixed form of memory attention with the network's dynamic form."""
         layout = MemoryLayout.of(self._bundle)
         last = layout.rows - 1
         for rows, count in (([last], 1), ([last, 1, 0], 3), ([last, *range(last)], layout.pointers)):

@@ -1,4 +1,4 @@
-"""Traces a PyTorch function to an ONNX graph whose weights keep their names of the network."""
+"""Traces a PyTorch function to an ONNX graph whose weights have the same names as in the network."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from efftam_workshop.model.common.network import Network
 
 OPSET = 20
 NAMELESS = "constant."
-"""Prefix of initialisers that are neither weights nor tables of the network."""
+"""Prefix of the names of initialisers that are neither weights nor tables of the network."""
 _PREFIX = "network."
 _NAMED_TABLE_VALUES = 16
-"""Constants shorter than this are not matched with tables, because a few zeros could match by accident."""
+"""Constants with fewer values are not matched with tables, because a few zeros could match by accident."""
 
 
 class Tracer:
@@ -30,17 +30,18 @@ class Tracer:
 
     def __init__(self, network: Network) -> None:
         self._network = network
-        # The exporter merges parameters of equal content, which loses names; here all contents differ.
+        # The exporter merges parameters with equal content and loses one of the names. In this copy all
+        # contents differ.
         self._distinct = copy.deepcopy(network).eval().requires_grad_(False)
         for number, parameter in enumerate(self._distinct.parameters()):
             parameter.data.fill_(number)
 
     def trace(self, graph: ExportGraph) -> onnx.ModelProto:
-        """Export ``graph`` with the TorchScript exporter.
+        """Export ``graph`` with the TorchScript exporter and return the model.
 
-        Parameters and persistent buffers become initialisers named as in the network's state dict, tables
-        (other buffers) initialisers under their buffer's name, and everything that depends on shapes and
-        tables alone is folded.
+        Parameters and persistent buffers become initialisers with the names of the network's state dict.
+        Tables (other buffers) become initialisers with the buffer's name. Everything that depends only on
+        shapes and tables is folded.
         """
         model = _export(graph, self._distinct)
         _name_weights(model, self._network)
@@ -59,7 +60,7 @@ def _export(graph: ExportGraph, network: Network) -> onnx.ModelProto:
     for name, shape in graph.outputs.items():
         axes[name] = {i: size for i, size in enumerate(shape) if isinstance(size, str)}
     with torch.no_grad(), warnings.catch_warnings():
-        # This exporter warns of its deprecation and of shapes that are meant to be constant.
+        # The exporter warns that it is deprecated, and that some shapes become constant, which is intended.
         warnings.simplefilter("ignore")
         torch.onnx.export(
             module,
@@ -86,7 +87,7 @@ def _name_weights(model: onnx.ModelProto, network: Network) -> None:
 
 
 def _name_tables(model: onnx.ModelProto, network: Network) -> None:
-    """Turn Constant nodes into initialisers, equal ones into one, under the buffer's name if any."""
+    """Turn Constant nodes into initialisers: equal ones into one, named like an equal buffer if any."""
     tables = {_content(b.detach().cpu().numpy()): name for name, b in network.named_buffers()}
     names: dict[tuple[bytes, tuple[int, ...]], str] = {}
     taken = {t.name for t in model.graph.initializer}
@@ -110,7 +111,7 @@ def _content(value: NDArray[Any]) -> bytes:
 
 
 def _state_shapes(model: onnx.ModelProto, graph: ExportGraph) -> None:
-    """Write the shapes of the outputs into the graph; the exporter leaves computed ones undefined."""
+    """Write the shapes of the outputs into the graph; the exporter leaves computed shapes undefined."""
     for info in model.graph.output:
         shape = graph.outputs[info.name]
         info.CopyFrom(onnx.helper.make_tensor_value_info(info.name, onnx.TensorProto.FLOAT, shape))

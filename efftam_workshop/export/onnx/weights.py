@@ -1,4 +1,4 @@
-"""Weights of an exported network: checked, rounded to the storage type, stored."""
+"""Checks the weights of an exported network, rounds them to their number format and stores them."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _ALIGNMENT = 64
 
 
 def prepare(network: Network, weights: WeightType = "float32") -> Network:
-    """Return a copy of ``network`` with the weights of the bundle; graphs are traced from it and compared
-    with it.
+    """Return a copy of ``network`` with the weights that the bundle stores, rounded to float16 if required.
 
-    Raises InputError when a weight is not finite or, for float16, out of range.
+    Graphs are traced from the copy and compared with it. Raises InputError for a weight that is not finite
+    or, for float16, out of range.
     """
     prepared = copy.deepcopy(network).float().cpu().eval().requires_grad_(False)
     _check_finite(prepared)
@@ -50,11 +50,11 @@ def _round_to_float16(network: Network) -> None:
                 f"weight {name} reaches {peak:g}, the limit of float16 is {FLOAT16_MAX:g}; use float32"
             )
         parameter.data = parameter.data.half().float()
-    network.load_state_dict(network.state_dict())  # recomputes the tables derived from parameters
+    network.load_state_dict(network.state_dict())  # recomputes the tables that are derived from parameters
 
 
 def store_as_float16(model: onnx.ModelProto, names: Iterable[str]) -> None:
-    """Store these float32 initialisers as float16, each followed by a Cast to float32.
+    """Store the initialisers ``names`` as float16, each followed by a Cast to float32.
 
     Runtimes fold the Cast when they load the graph, so only the file size changes.
     """
@@ -77,7 +77,7 @@ def store_as_float16(model: onnx.ModelProto, names: Iterable[str]) -> None:
 
 
 def share_weights(models: Sequence[onnx.ModelProto], path: Path) -> None:
-    """Move the larger initialisers of ``models`` to one external data file, equal ones to the same offset."""
+    """Move the large initialisers of ``models`` to one file of external data; equal ones are stored once."""
     places: dict[bytes, tuple[int, int]] = {}
     with path.open("wb") as file:
         for model in models:

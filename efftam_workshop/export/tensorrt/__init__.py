@@ -1,1 +1,1 @@
-"""Building the TensorRT engines of a bundle."""
+"""Builds the TensorRT engines of a bundle."""

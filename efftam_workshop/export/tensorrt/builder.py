@@ -1,4 +1,4 @@
-"""Building one TensorRT engine from an ONNX graph."""
+"""Builds one TensorRT engine from an ONNX graph."""
 
 from __future__ import annotations
 
@@ -25,11 +25,13 @@ Progress = Callable[[str, int, int], bool]
 """Called with (phase, step, steps) during a build, from any thread; returning False cancels the build."""
 
 KNOWS_NORMALIZATION = (10, 6)
-"""The parser of older TensorRT (JetPack 6 has 10.3) may set the precision of every LayerNormalization, which
-a strongly typed network refuses."""
+"""First version of TensorRT whose parser keeps LayerNormalization in a strongly typed network.
+
+Older parsers (JetPack 6 has 10.3) may set the precision of LayerNormalization, which such a network refuses.
+"""
 
 WORKSPACE_BYTES = 1 << 30
-"""Of GPU memory, that a layer may use."""
+"""GPU memory that one layer may use."""
 
 _REMEDY = "choose the onnxruntime back end, or export the bundle again"
 
@@ -39,7 +41,10 @@ class BuildCancelledError(RuntimeError):
 
 
 def timing_cache_path(folder: Path, library: Library, device: DeviceFacts, power_mode: str = "") -> Path:
-    """Return the timing cache of a board in one power mode and a TensorRT version, shared by builds."""
+    """Return the path of the timing cache for a board, its power mode and a TensorRT version.
+
+    Builds for the same three share the cache.
+    """
     board = re.sub(r"[^0-9A-Za-z]+", "-", f"{device.board} {power_mode}").strip("-")
     return folder / f"timing-{board}-{library.dotted}.cache"
 
@@ -52,17 +57,19 @@ def build_engine(
     progress: Progress = lambda phase, step, steps: True,
     timing_cache: Path | None = None,
 ) -> bytes:
-    """Build the engine of a graph under 2 GB, on a GPU that was opened.
+    """Build the engine of a graph under 2 GB on the opened GPU and return the serialized engine.
 
-    ``precision`` is a label, because the types in the graph decide; ``profiles`` of its dynamic inputs;
-    ``progress`` may cancel the build; ``timing_cache``: file to read and update; one that can't be used or
-    written slows the build down and adds a warning to ``library.log``. Returns the serialized engine. Raises
-    BackendError (TensorRT can't parse or build it; with all its errors), BuildCancelledError,
-    KeyboardInterrupt, which ends the build at its next step, and whatever ``progress`` raises.
+    ``precision``: only a label, because the types in the graph decide. ``profiles``: shape ranges of the
+    dynamic inputs. ``progress``: can cancel the build. ``timing_cache``: file that is read and updated; if it
+    can't be used or written, the build takes longer and ``library.log`` gets a warning.
+
+    Raises BackendError, with all errors of TensorRT, if the graph can't be parsed or built;
+    BuildCancelledError; KeyboardInterrupt, which ends the build at its next step; and whatever ``progress``
+    raises.
     """
     log_start = library.log.position
     builder = library.start("Builder")
-    network, parser = parsed(library, builder, model, precision)  # the parser owns the weights
+    network, parser = parsed(library, builder, model, precision)  # keep the parser alive: it owns the weights
     config = builder.create_builder_config()
     _configure(library.module, config, allows_tf32(model))
     if profiles:
@@ -83,15 +90,17 @@ def build_engine(
 
 
 def allows_tf32(model: onnx.ModelProto) -> bool:
-    """Return whether TF32 (FP32 products whose factors are rounded to 10 bits) changes no product of the
-    graph."""
+    """Return whether TF32 (FP32 products with factors of 10 bits) changes no product of the graph."""
     return not inexact_products(model)
 
 
 def parsed(library: Library, builder: Any, model: onnx.ModelProto, precision: str) -> tuple[Any, Any]:
-    """Network and parser. Where an old TensorRT refuses LayerNormalization: a network without strong types
-    in FP32, which is the same as long as no other precision is allowed, else one of the graph without it.
-    Raises BackendError."""
+    """Return TensorRT's network and parser for ``model``.
+
+    An old TensorRT may refuse LayerNormalization. Then an FP32 graph becomes a network without strong types,
+    which computes the same because no other precision is allowed; in other graphs LayerNormalization is
+    replaced by simple operators. Raises BackendError if the graph can't be parsed.
+    """
 
     def parse(model: onnx.ModelProto, is_typed: bool = True) -> tuple[Any, Any]:
         log_start = library.log.position
@@ -119,7 +128,7 @@ def _configure(trt: Any, config: Any, tf32: bool) -> None:
     if tf32:
         config.set_flag(trt.BuilderFlag.TF32)
     else:
-        config.clear_flag(trt.BuilderFlag.TF32)  # on by default
+        config.clear_flag(trt.BuilderFlag.TF32)  # TF32 is on by default
     config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, WORKSPACE_BYTES)
     config.max_aux_streams = 0  # all work on one stream
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
@@ -129,7 +138,7 @@ def _add_profile(library: Library, builder: Any, config: Any, ranges: Sequence[S
     log_start = library.log.position
     profile = builder.create_optimization_profile()
     for wanted in ranges:
-        profile.set_shape(wanted.name, wanted.smallest, wanted.usual, wanted.largest)  # has no return value
+        profile.set_shape(wanted.name, wanted.smallest, wanted.usual, wanted.largest)  # returns no status
     if config.add_optimization_profile(profile) < 0:
         names = ", ".join(wanted.name for wanted in ranges)
         raise BackendError(
@@ -141,7 +150,7 @@ def _use_timing_cache(library: Library, config: Any, path: Path) -> None:
     try:
         data = path.read_bytes()
     except OSError:
-        data = b""  # none yet
+        data = b""  # there is no timing cache yet
     cache = config.create_timing_cache(data)
     if cache is None or not config.set_timing_cache(cache, False):
         library.log.add("WARNING", f"timing cache {path.name} does not fit this GPU and is replaced")
@@ -152,17 +161,17 @@ def _keep_timing_cache(library: Library, config: Any, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, bytes(memoryview(config.get_timing_cache().serialize())))
-    except OSError as error:  # the engine is valid without it
+    except OSError as error:  # only a warning, because the engine is valid without the file
         library.log.add("WARNING", f"timing cache {path} can't be written ({error.strerror})")
 
 
 class _BuildWatch:
-    """Decides at each step whether a build continues."""
+    """Decides at each step of a build whether the build continues."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._steps: dict[str, int] = {}
-        self._lock = threading.Lock()  # TensorRT reports from several threads
+        self._lock = threading.Lock()  # TensorRT calls `step` from several threads
         self._cancelled = False
         self._error: BaseException | None = None
         self.interrupted = False
@@ -171,7 +180,7 @@ class _BuildWatch:
         self._steps[phase] = steps
 
     def step(self, phase: str, step: int) -> bool:
-        """Must not raise: TensorRT would print the error and continue without further calls."""
+        """Return whether the build continues. Never raises: TensorRT would print the error and go on."""
         with self._lock:
             if not self._stopped:
                 try:
@@ -210,10 +219,10 @@ def _make_monitor(trt: Any, watch: _BuildWatch) -> Any:
 
 @contextlib.contextmanager
 def _interruptible(watch: _BuildWatch) -> Iterator[None]:
-    """Let `SIGNALS` end the build at its next step, and raise the signal again afterwards.
+    """End the build at its next step when one of `SIGNALS` arrives; raise the signal again after the block.
 
-    Needed because TensorRT discards an exception that a handler raises inside a build. A signal without a
-    handler of the program's own is left alone.
+    This is needed because TensorRT discards an exception that a signal handler raises during a build. Signals
+    without a Python handler are left alone.
     """
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     handlers = {number: handler for number, handler in handlers.items() if callable(handler)}

@@ -24,21 +24,26 @@ from efftam_workshop.export.tensorrt.trials import BuiltEngine, EngineTrials, Re
 
 FP32, INT8 = "fp32", "int8"
 ALLOWED = ("fused_fp32", "unfused_fp32")
-"""Forms of attention in FP16 (`fp16.attention`) that are built, the one expected to be fastest first; without
-all_fp16, which accumulates scores in FP16."""
+"""Forms of attention in FP16 (`fp16.attention`) that are built, the one expected to be fastest first.
+
+all_fp16 is not among them because it accumulates scores in FP16.
+"""
 MIN_GAIN = 0.08
-"""Share of the time of the fastest FP16 form that INT8 must save to be kept: it costs accuracy."""
+"""Share of the fastest FP16 form's time that INT8 must save to be used, because INT8 costs accuracy."""
 
 
 def fp16_forms(model: onnx.ModelProto) -> tuple[str, ...]:
-    """Forms that make different graphs, the one expected to be fastest first."""
+    """Return the forms of attention that give different graphs for ``model``, the fastest expected first."""
     return ALLOWED if attentions(model) else ALLOWED[:1]
 
 
 @dataclass
 class _Choice:
-    """Engines of a module that agree with the CPU, the preferred one first; ``times_ms`` by form, empty where
-    nothing was timed; ``rejected`` forms with the reason."""
+    """Result of building one module.
+
+    ``engines``: engines that agree with the CPU, the preferred one first. ``times_ms``: GPU time by form,
+    empty if nothing was timed. ``rejected``: one line per rejected form, with the reason.
+    """
 
     engines: list[BuiltEngine] = field(default_factory=list)
     times_ms: dict[str, float] = field(default_factory=dict)
@@ -49,7 +54,7 @@ class _Choice:
         return self.engines[0]
 
     def report(self, agreement: GraphAgreement) -> dict[str, Any]:
-        """Return the report stored beside the engine, as JSON values."""
+        """Return the report that is stored beside the engine, as JSON values."""
         record = {key: value for key, value in asdict(self.engine).items() if key != "plan"}
         record["times_ms"] = self.times_ms
         record["rejected"] = self.rejected
@@ -72,8 +77,10 @@ class EngineBuilder:
         progress: Progress = lambda phase, step, steps: True,
         clip: CalibrationClip | None = None,
     ) -> None:
-        """``report`` gets a line for each step and each rejected form; ``clip``: what INT8 is calibrated
-        with. Raises InputError: INT8 without a clip."""
+        """``report`` is called with a line for each step and each rejected form. ``clip``: calibrates INT8.
+
+        Raises InputError for INT8 without a clip.
+        """
         if engines.precision == INT8 and clip is None:
             raise InputError("INT8 engines need a calibration clip; give one")
         self._engines, self._cuda, self._stream = engines, cuda, stream
@@ -82,10 +89,10 @@ class EngineBuilder:
         self._samples: dict[str, list[Arrays]] = {}
 
     def build(self, force: bool = False) -> dict[str, dict[str, Any]]:
-        """Build, compare and store all modules; with ``force`` also where stored engines fit.
+        """Build, compare and store all modules, with ``force`` even if stored engines fit.
 
-        Returns the reports by module. Raises BackendError when no form of a module agrees with the CPU,
-        naming the module and its worst output; nothing is stored then. Raises InputError when the folder
+        Returns the reports by module. Raises BackendError if no form of a module agrees with the CPU; the
+        message names the module and its worst output, and nothing is stored. Raises InputError if the folder
         can't be written.
         """
         self._engines.load_or_build(self._build_all, self._report, force)
@@ -110,7 +117,7 @@ class EngineBuilder:
         }
 
     def _choose(self, name: str, trials: EngineTrials) -> _Choice:
-        """Try the forms of a module; FP32 only where no other agrees with the CPU."""
+        """Build and compare the forms of a module; FP32 only if no other form agrees with the CPU."""
         choice = _Choice()
         if self._engines.precision != FP32:
             for form in fp16_forms(self._models[name]):
@@ -123,7 +130,7 @@ class EngineBuilder:
         return choice
 
     def _try_int8(self, name: str, choice: _Choice, trials: EngineTrials) -> None:
-        """Put INT8 first where it agrees with the CPU and saves `MIN_GAIN` against FP16."""
+        """Prefer INT8 if it agrees with the CPU and saves `MIN_GAIN` of the fastest FP16 form's time."""
         fp16 = list(choice.engines)
         attention = fp16[0].form if fp16 else fp16_forms(self._models[name])[0]
         if not self._try(name, INT8, attention, choice, trials) or not fp16:
@@ -139,7 +146,10 @@ class EngineBuilder:
         self._reject(name, choice, f"{INT8}: {reason}; it must save {MIN_GAIN:.0%} of the time")
 
     def _try(self, name: str, form: str, attention: str, choice: _Choice, trials: EngineTrials) -> bool:
-        """Build a form and compare it with the CPU; adds it to the choice, or the reason why not."""
+        """Build a form and compare it with the CPU; return whether it agrees.
+
+        Adds the engine, or the reason for its rejection, to ``choice``.
+        """
         model = self._models[name]
         try:
             if form == INT8:
@@ -156,8 +166,10 @@ class EngineBuilder:
         return True
 
     def _rank(self, choice: _Choice, trials: EngineTrials) -> None:
-        """Time the engines in turns where there are several, and put the fastest first. Those that can't be
-        timed stay in the order that is expected."""
+        """Time the engines if there are several and order them by time.
+
+        If they can't be timed, they stay in the expected order.
+        """
         if len(choice.engines) < 2:
             return
         name = choice.engine.module
@@ -177,7 +189,7 @@ class EngineBuilder:
         self._report(f"{name}: {fastest} takes {times[fastest]:.3f} ms, {', '.join(others)}")
 
     def _fall_back(self, name: str, choice: _Choice, trials: EngineTrials) -> None:
-        """Add the engine in FP32. Raises BackendError when it disagrees too."""
+        """Add the FP32 engine. Raises BackendError if even this engine disagrees with the CPU."""
         if not self._try(name, FP32, "", choice, trials):
             raise BackendError(
                 f"no engine of {name} agrees with the CPU ({choice.rejected[-1]})",
@@ -189,7 +201,10 @@ class EngineBuilder:
         self._report(f"rejected {name}, {reason}")
 
     def _compare_together(self, choices: dict[str, _Choice], trials: EngineTrials) -> GraphAgreement:
-        """Compare all modules over a chained clip; while they disagree, the worst one gets its next form."""
+        """Compare all modules together over a clip; return their agreement once it is within the limits.
+
+        While they disagree, the engine of the worst module is replaced by the module's next form.
+        """
         reference = trials.reference
         while True:
             is_int8 = any(choice.engine.form == INT8 for choice in choices.values())

@@ -1,4 +1,4 @@
-"""LayerNormalization written out, for versions of TensorRT whose parser refuses it."""
+"""Replaces LayerNormalization by simple operators, for versions of TensorRT whose parser refuses it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ LAYER_NORMALIZATION = "LayerNormalization"
 
 
 def without_layer_normalization(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy in which every LayerNormalization is computed by simple operators, in FP32 as TensorRT's
-    own is inside: squares of FP16 overflow from 256 on. ``model``: opset 18 or later."""
+    """Return a copy in which every LayerNormalization is computed by simple operators in FP32.
+
+    TensorRT's own LayerNormalization computes in FP32 too, because squares of FP16 values overflow from 256
+    on. ``model``: opset 18 or later.
+    """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     inferred = onnx.shape_inference.infer_shapes(model).graph
@@ -27,7 +30,7 @@ def without_layer_normalization(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _written_out(node: onnx.NodeProto, kind: int) -> list[onnx.NodeProto]:
-    """Return the nodes that make the first output of ``node``, whose data have the type ``kind``."""
+    """Return nodes that compute the first output of ``node``, whose data have the ONNX type ``kind``."""
     made: list[onnx.NodeProto] = []
 
     def add(operator: str, *inputs: str, output: str = "", **attributes: Any) -> str:

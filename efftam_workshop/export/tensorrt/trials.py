@@ -1,4 +1,4 @@
-"""Builds engines that are not stored yet, compares them with the CPU and times them."""
+"""Builds engines without storing them, compares them with the CPU and times them."""
 
 from __future__ import annotations
 
@@ -29,14 +29,18 @@ from efftam_workshop.export.tensorrt.builder import (
 )
 
 ROUNDS, RUNS = 7, 10
-"""Engines take turns of `RUNS` runs, so that a change of the GPU's clock meets all of them."""
+"""Rounds, and runs per round: engines alternate, so that changes of the GPU's clock affect all of them."""
 
 
 @dataclass(frozen=True)
 class BuiltEngine:
-    """A built engine that is not stored yet: ``form`` "fp32", "int8" or that of its ``attention`` in FP16 (""
-    for FP32), the serialized ``plan``, ``seconds`` of the build, whether ``tf32`` is allowed, number of
-    ``layers``, ``precisions`` (types of the layers' outputs), names of ``fused`` attention kernels."""
+    """A built engine that is not stored yet.
+
+    ``form``: "fp32", "int8" or the form of attention in FP16. ``attention``: form of its attention, "" for
+    FP32. ``plan``: the serialized engine. ``seconds``: duration of the build. ``tf32``: whether TF32 was
+    allowed. ``layers``: number of layers. ``precisions``: types of the layers' outputs. ``fused``: names of
+    the fused attention kernels.
+    """
 
     module: str
     form: str
@@ -50,11 +54,11 @@ class BuiltEngine:
 
 
 class RefusedError(Exception):
-    """A form that can't be used; the text is the reason in one line."""
+    """A form of a graph can't be used; the message is the reason in one line."""
 
 
 class EngineTrials:
-    """Engines of one `EngineSet`, tried on one GPU."""
+    """Builds, compares and times engines of one `EngineSet` on one GPU."""
 
     def __init__(
         self, engines: EngineSet, cuda: Cuda, stream: Stream, progress: Progress, reference: GraphReference
@@ -63,7 +67,7 @@ class EngineTrials:
         self._progress, self.reference = progress, reference
 
     def build(self, name: str, form: str, attention: str, model: onnx.ModelProto) -> BuiltEngine:
-        """Return the engine of a module's graph. Raises RefusedError when TensorRT can't build or load it."""
+        """Return the engine of a module's graph. Raises RefusedError if TensorRT can't build or load it."""
         engines = self._engines
         begin = time.monotonic()
         try:
@@ -93,8 +97,11 @@ class EngineTrials:
         )
 
     def check(self, engine: BuiltEngine, limits: Tolerance) -> None:
-        """Compare an engine's outputs with the CPU's on seeded inputs. Raises RefusedError naming the worst
-        output, or when the engine does not run."""
+        """Compare an engine's outputs with the CPU's on generated inputs.
+
+        Raises RefusedError, naming the worst output, if they differ by more than ``limits`` or the engine
+        does not run.
+        """
         try:
             with self.running({engine.module: engine.plan}) as runners:
                 fault = self.reference.judge(runners, clip=False, limits=limits).fault
@@ -104,8 +111,10 @@ class EngineTrials:
             raise RefusedError(fault)
 
     def times_ms(self, engines: Sequence[BuiltEngine]) -> dict[str, float]:
-        """GPU time of engines of one module by form, measured in turns on the inputs of a tracked frame.
-        Raises RefusedError when they can't run side by side."""
+        """Return the GPU time of engines of one module by form, ms, on the inputs of a tracked frame.
+
+        The engines run alternately. Raises RefusedError if they can't be loaded together or do not run.
+        """
         name = engines[0].module
         opened = {engine.form: self._opener({name: engine.plan}) for engine in engines}
         try:
@@ -121,14 +130,14 @@ class EngineTrials:
     def _measured(
         self, graphs: Mapping[str, DeviceGraph], inputs: Mapping[str, NDArray[Any]], stack: ExitStack
     ) -> dict[str, float]:
-        """GPU time of a run of each graph on these inputs: median of `ROUNDS` turns, without the first."""
+        """Return the GPU time of one run of each graph, ms: median of all rounds but the first."""
         start, end = (stack.enter_context(closing(Event(self._cuda, timing=True))) for _ in range(2))
         turns = {
             name: DeviceRunner(self._cuda, self._stream, graph, fixed=True) for name, graph in graphs.items()
         }
         for runner in turns.values():
             runner.load(inputs, stack)
-            runner.run()  # uncaptured
+            runner.run()  # the first run is not captured as a CUDA graph
         taken: dict[str, list[float]] = {name: [] for name in turns}
         for _ in range(ROUNDS + 1):
             for name, runner in turns.items():
@@ -142,7 +151,7 @@ class EngineTrials:
 
     @contextmanager
     def running(self, plans: Mapping[str, bytes]) -> Iterator[dict[str, Runner]]:
-        """Runners of these engines by module."""
+        """Yield runners of the engines ``plans`` by module; they are closed when the context ends."""
         opener = self._opener(plans)
         try:
             yield {name: DeviceRunner(self._cuda, self._stream, opener.open(name)) for name in plans}
@@ -162,8 +171,7 @@ class EngineTrials:
 
 
 def _refused(error: Exception) -> RefusedError:
-    """Return the reason of an error of one form; a lost device is raised as it is, since no other form can
-    run."""
+    """Convert the error of one form to a RefusedError. Raises a DeviceLostError: no other form can run."""
     if isinstance(error, DeviceLostError):
         raise error
     return RefusedError(error.reason if isinstance(error, BackendError) else one_line(error))

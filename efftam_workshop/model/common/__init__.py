@@ -1,1 +1,1 @@
-"""Parts shared by all network families."""
+"""Parts of networks that all families share."""

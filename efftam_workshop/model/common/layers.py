@@ -1,4 +1,4 @@
-"""Parts of the networks: layers, position encodings, and boxes and areas of mask logits."""
+"""Parts of the networks: layers, position encodings, and the boxes and areas of mask logits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from torch import Tensor, nn
 class LayerNorm2d(nn.LayerNorm):
     """LayerNorm over the channels of every pixel of [B,C,H,W].
 
-    Exported as one LayerNormalization between two Transposes, which sums squares in FP32 in any precision.
+    The exporter makes one LayerNormalization between two Transposes of it. TensorRT sums the squares of such
+    a LayerNormalization in FP32 in any precision.
     """
 
     def __init__(self, channels: int, eps: float = 1e-6) -> None:
@@ -42,12 +43,12 @@ class MLP(nn.Module):
 def dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, head_size: int, bias: Tensor | None = None
 ) -> Tensor:
-    """Compute softmax(q k^T / sqrt(head size) + bias) v over [B, heads, tokens, head size]; ``bias``
-    broadcasts to the logits.
+    """Compute softmax(q k^T / sqrt(head_size) + bias) v for q, k, v of [B, heads, tokens, head_size].
 
-    The query is scaled before the product, because unscaled logits would overflow in FP16. In export the two
-    products and the softmax are separate operators (the exporter of the fused operator would also scale the
-    keys, and precision is set per operator); eager execution uses PyTorch's fused kernel.
+    ``bias`` broadcasts to the logits. The query is scaled before the product, because unscaled logits would
+    overflow in FP16. During export the two products and the softmax are separate operators, so that each gets
+    its precision; the exporter would also scale the keys of the fused operator. Otherwise PyTorch's fused
+    kernel is used.
     """
     query = query * head_size**-0.5
     if not torch.onnx.is_in_onnx_export():
@@ -85,10 +86,10 @@ class MultiHeadAttention(nn.Module):
 
 
 def sine_table(channels: int, grid: int) -> Tensor:
-    """Sine and cosine of the row (first half of the channels), then of the column: [1, channels, grid, grid].
+    """Return the position encoding [1, channels, grid, grid]: sines and cosines of row and column.
 
-    Positions run from 1 to grid, scaled to 2 pi; even channels are sines, odd ones cosines (DETR, Carion et
-    al. 2020).
+    The row takes the first half of the channels, the column the second half. Positions run from 1 to grid,
+    scaled to 2 pi. Even channels are sines and odd ones cosines (DETR, Carion et al. 2020).
     """
     half = channels // 2
     position = torch.arange(1, grid + 1, dtype=torch.float32) / (grid + 1e-6) * (2 * math.pi)
@@ -102,16 +103,15 @@ def sine_table(channels: int, grid: int) -> Tensor:
 
 
 def sine_rows(channels: int, grid: int) -> Tensor:
-    """`sine_table` by token: [grid^2, channels]."""
+    """Return `sine_table` with one row per token: [grid^2, channels]."""
     return sine_table(channels, grid).flatten(2)[0].T.contiguous()
 
 
 def rotary_table(channels: int, grid: int) -> tuple[Tensor, Tensor]:
-    """Cosine and sine [grid^2, channels / 2] of axial rotary position (RoPE-Mixed's axial form, Heo et al.
-    2024).
+    """Return cosines and sines of axial rotary positions, each [grid^2, channels / 2].
 
     Token n lies at x = n mod grid, y = n div grid. The first half of the channel pairs rotates with x, the
-    second with y, both with the frequencies 10000^(-4 i / channels).
+    second half with y, both with the frequencies 10000^(-4 i / channels) (RoPE, Heo et al. 2024).
     """
     frequency = 1.0 / (10000.0 ** (torch.arange(0, channels, 4, dtype=torch.float32) / channels))
     place = torch.arange(grid, dtype=torch.float32)
@@ -121,22 +121,25 @@ def rotary_table(channels: int, grid: int) -> tuple[Tensor, Tensor]:
 
 
 def fourier_features(points: Tensor, gaussian: Tensor) -> Tensor:
-    """Random Fourier features [..., 2 k] of points [..., 2] in [0, 1]^2 (x, y), with frequencies ``gaussian``
-    [2, k] (Tancik et al. 2020)."""
+    """Return random Fourier features [..., 2 k] of points [..., 2], which are (x, y) in [0, 1]^2.
+
+    ``gaussian`` [2, k]: the frequencies (Tancik et al. 2020).
+    """
     angle = (2 * points - 1) @ gaussian * (2 * math.pi)
     return torch.cat([angle.sin(), angle.cos()], dim=-1)
 
 
 STRIDE = 4.0
-"""Network px per mask pixel."""
+"""Side of a mask pixel in network px."""
 
 
 def boxes_and_areas(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Logits [K,n,n] -> boxes [K,4] left, top, right, bottom in network px, and areas [K] in network px^2.
+    """Compute boxes [K,4] and areas [K] of the masks with the logits [K,n,n].
 
-    Edges are the outermost zero crossings of the column and row maxima, linear between pixel centres; an edge
-    of a mask that touches the border lies on the border. An empty mask gives zeros. NaN or infinite logits
-    give a NaN area, so that a broken network is not mistaken for an empty mask.
+    Boxes are left, top, right, bottom in network px; areas are in network px^2. Edges are the outermost zero
+    crossings of the column and row maxima, linear between pixel centres. If a mask touches the image border,
+    its edge lies on the border. An empty mask gives zeros. NaN or infinite logits give a NaN area, so that a
+    broken network is not mistaken for an empty mask.
     """
     edges = _outermost(*_crossings(torch.cat([logits.amax(dim=1), logits.amax(dim=2)])))
     boxes = torch.cat(edges).reshape(4, -1).transpose(0, 1)
@@ -145,11 +148,12 @@ def boxes_and_areas(logits: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def boxes_at_levels(columns: Tensor, rows: Tensor) -> Tensor:
-    """Maximum logits [K,n] of each column and row -> boxes [K,3,4] left, top, right, bottom in network px.
+    """Compute three boxes per mask, [K,3,4], from the maximum logits [K,n] of each column and row.
 
-    The second box of a mask is that of `boxes_and_areas`. The first lies around it, where the maxima next
-    cross -1, and the third within it, where they next cross 1 (or half of the largest logit, where that is
-    less). An empty mask gives zeros.
+    Boxes are left, top, right, bottom in network px. The second box is that of `boxes_and_areas`. Each edge
+    of the first box is the nearest place outside the second box where the maxima cross -1. Each edge of the
+    third box is the nearest place inside the second box where the maxima cross 1, or half of the largest
+    logit if this is less. An empty mask gives zeros.
     """
     maxima = torch.cat([columns, rows])
     inner_level = (maxima.amax(dim=1, keepdim=True) / 2).clamp(max=1.0)
@@ -170,19 +174,26 @@ def boxes_at_levels(columns: Tensor, rows: Tensor) -> Tensor:
 
 
 def _outermost(places: Tensor, crosses: Tensor) -> tuple[Tensor, Tensor]:
-    """The first and the last of the places [k,n+1] at which ``crosses`` is true; zeros where none is."""
+    """Return the smallest and the largest of the ``places`` [k,n+1] where ``crosses`` is true: [k] each.
+
+    Both are 0 if ``crosses`` is false everywhere.
+    """
     first = torch.where(crosses, places, float("inf")).amin(dim=1)
     last = torch.where(crosses, places, 0.0).amax(dim=1)
     return torch.minimum(first, last), last
 
 
 def _crossings(profile: Tensor) -> tuple[Tensor, Tensor]:
-    """Between any two pixels of each profile [k,n], and at its ends, where the line between them is zero, in
-    network px, and whether it is zero there, [k,n+1] each."""
+    """Find where each profile [k,n] crosses zero in the gaps between its pixels and at its two ends.
+
+    The profile is linear between pixels. Returns for each of the n+1 gaps the place of the zero in network px
+    and whether the profile crosses zero there: [k,n+1] each.
+    """
     padded = F.pad(profile, (1, 1), value=-1.0)
     a, b = padded[:, :-1], padded[:, 1:]
-    # Between two pixel centres lies one pixel; between border and first or last pixel centre nothing, which
-    # puts the crossing of a mask that touches the border exactly on it.
+    # The gap between two pixel centres is one pixel long. The gap between the border and the nearest pixel
+    # centre has length 0 and lies on the border, so that a mask that touches the border gets its edge exactly
+    # there.
     count = profile.shape[1]
     start = torch.arange(-1, count, dtype=profile.dtype, device=profile.device) + 0.5
     start, length = start.clamp(min=0.0), torch.ones_like(start)

@@ -1,6 +1,6 @@
-"""Interface of the networks for export and PyTorch execution.
+"""Interface of the networks, for export and for execution in PyTorch.
 
-Tensor names, shapes and rules are those of docs/bundle.md.
+docs/bundle.md describes the names and shapes of the tensors and the rules of the protocol.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ ABSENT_LOGIT = -1024.0
 class NetworkSpec:
     """Constants of one configuration.
 
-    Sides are in network px. ``skips``: name, channels and stride of each skip feature; ``window_factor``:
-    side of the training windows in target sizes; ``image_mean``, ``image_std``: normalisation of RGB in 0..1;
-    ``box_head``: see `PipelineSpec`.
+    ``side`` is in network px. ``skips``: name, channels and stride of each skip feature. ``window_factor``:
+    side of the training windows in target sizes. ``image_mean``, ``image_std``: normalisation of RGB values
+    in 0..1. ``box_head``: see `PipelineSpec`.
     """
 
     name: str
@@ -47,51 +47,61 @@ class NetworkSpec:
 
     @property
     def grid(self) -> int:
-        """G, the feature side at stride 16."""
+        """G, the side of the feature map at stride 16."""
         return self.side // 16
 
     @property
     def low_side(self) -> int:
-        """4G, the side of the mask logits."""
+        """4G, the side of the mask logits in mask pixels."""
         return self.side // 4
 
     @property
     def pointer_tokens(self) -> int:
-        """Number of memory tokens that one object pointer is split into."""
+        """Number of memory tokens into which one object pointer is split."""
         return self.channels // self.memory_channels
 
 
 class Network(nn.Module):
-    """A tracking network of four modules and a prompt encoder; batch size 1, traceable for export."""
+    """A tracking network: image encoder, prompt encoder, memory attention, mask decoder and memory encoder.
+
+    The methods take a batch of 1 and can be traced for export.
+    """
 
     spec: NetworkSpec
 
     @abstractmethod
     def encode_image(self, image: Tensor) -> dict[str, Tensor]:
-        """Image [1,3,S,S] -> ``features`` [1,C,G,G] and the skip features by name."""
+        """Encode an image [1,3,S,S]; returns ``features`` [1,C,G,G] and the skip features by name."""
 
     @abstractmethod
     def encode_prompt(
         self, features: Tensor, points: Tensor, labels: Tensor, mask: Tensor, has_mask: Tensor
     ) -> dict[str, Tensor]:
-        """Encode a prompt for a frame without history: points [1,n,2] in network px, labels [1,n], mask
-        [1,1,S,S], has_mask [1] -> ``conditioned`` features, ``sparse``, ``dense``, and ``prompt_raster`` if
-        ``spec.prompt_raster``."""
+        """Encode a prompt for a frame without memory.
+
+        ``points`` [1,n,2] are in network px; ``labels`` [1,n]; ``mask`` [1,1,S,S]; ``has_mask`` [1]. Returns
+        the features as ``conditioned``, the prompt's tokens as ``sparse``, its map as ``dense``, and
+        ``prompt_raster`` if ``spec.prompt_raster``.
+        """
 
     @abstractmethod
     def attend(
         self, features: Tensor, maps: Tensor, rows: Tensor, pointers: Tensor, key_bias: Tensor | None = None
     ) -> Tensor:
-        """Memory attention: maps [T,N,M], temporal rows [T], pointers [P,C] -> conditioned [1,C,G,G]."""
+        """Condition the features on the memory; returns [1,C,G,G].
+
+        ``maps`` [T,N,M] with their temporal ``rows`` [T], ``pointers`` [P,C]. ``key_bias`` [1,1,1,K] is added
+        to the logits of the K keys.
+        """
 
     @abstractmethod
     def decode(
         self, conditioned: Tensor, sparse: Tensor, dense: Tensor, skips: dict[str, Tensor]
     ) -> dict[str, Tensor]:
-        """Decode masks.
+        """Decode the masks of the four candidates.
 
-        Returns ``masks`` [1,4,4G,4G] logits (row 0 after the stability fallback), ``ious`` [4] 0..1,
-        ``presence`` [1] logit, ``pointers`` [4,C] of a present object.
+        Returns ``masks`` [1,4,4G,4G], logits, row 0 after the stability fallback; ``ious`` [4], predicted IoU
+        0..1; ``presence`` [1], logit; ``pointers`` [4,C], valid if the object is present.
         """
 
     def encode_memory(
@@ -103,10 +113,12 @@ class Network(nn.Module):
         pointer: Tensor,
         prompt_raster: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Encode a frame for the memory: its features [1,C,G,G], the chosen candidate's logits [1,1,4G,4G]
-        and pointer [1,C], ``present`` [1] (1 where the target is in the image), ``binarize`` [1] (1 for a
-        prompted frame, whose mask is thresholded), ``prompt_raster`` [1,1,4G,4G] of `encode_prompt`, None for
-        zeros. Returns the memory map [1,N,M], not rounded, and the object pointer to store [1,C]."""
+        """Encode a frame for the memory; returns its map [1,N,M], not rounded, and its pointer [1,C].
+
+        ``features`` [1,C,G,G]. ``mask_logits`` [1,1,4G,4G] and ``pointer`` [1,C] of the chosen candidate.
+        ``present`` [1]: 1 if the target is in the image, else 0. ``binarize`` [1]: 1 for a prompted frame,
+        whose mask is thresholded, else 0. ``prompt_raster`` [1,1,4G,4G] of `encode_prompt`; None means zeros.
+        """
         is_present, is_prompted = (flag.reshape(-1, 1, 1, 1) > 0.5 for flag in (present, binarize))
         logits = torch.where(is_present, mask_logits, ABSENT_LOGIT)
         memory = self.encode_map(features, logits, is_prompted, prompt_raster)
@@ -116,9 +128,9 @@ class Network(nn.Module):
     def encode_map(
         self, features: Tensor, logits: Tensor, is_prompted: Tensor, prompt_raster: Tensor | None
     ) -> Tensor:
-        """Return the memory map [1,N,M] of mask logits in which an absent target is already blanked."""
+        """Return the memory map [1,N,M] of mask logits [1,1,4G,4G]; an absent target has `ABSENT_LOGIT`."""
 
     @property
     @abstractmethod
     def absent_pointer(self) -> Tensor:
-        """The learned pointer [1,C] stored for a frame without the target."""
+        """Learned pointer [1,C] that is stored for a frame without the target."""

@@ -1,1 +1,1 @@
-"""CompactTAM in PyTorch."""
+"""The network CompactTAM in PyTorch."""

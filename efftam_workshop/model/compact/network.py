@@ -1,9 +1,9 @@
 """CompactTAM: a small convolutional variant of EfficientTAM for a window that follows the target.
 
 The four modules and the memory protocol are EfficientTAM's (Xiong et al., "Efficient Track Anything", 2024).
-It differs in the encoder (a convolutional trunk, with skip features at strides 8 and 4), in the widths, and
-in the prompt: its box is also drawn, into the dense prompt and into the prompted frame's memory. The modules
-accept batches, for training; the methods of Network take one frame.
+The differences are: the image encoder is a convolutional trunk with skip features at strides 8 and 4; the
+widths are smaller; the prompt's box is also drawn as a raster, into the dense prompt and into the memory of
+the prompted frame. The modules accept batches, for training. The methods of `Network` take one frame.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from efftam_workshop.model.compact.trunk import STAGES, STEM, TAKEN, activation,
 
 PROMPT_SLOTS = 3
 OUTPUT_TOKENS = 6
-"""The decoder's own tokens: presence, predicted IoU and four masks."""
+"""The decoder's own tokens: one for presence, one for predicted IoU and four for masks."""
 NOT_A_POINT = 4
-"""Row of the label embedding for an unused prompt slot (label -1)."""
+"""Row of the label embedding for an unused prompt slot, whose label is -1."""
 
 
 SPEC = NetworkSpec(
@@ -45,12 +45,12 @@ SPEC = NetworkSpec(
 )
 SIDE, GRID, LOW_SIDE, WIDTH, MEMORY = SPEC.side, SPEC.grid, SPEC.low_side, SPEC.channels, SPEC.memory_channels
 SKIP = {stride: channels for _, channels, stride in SPEC.skips}
-"""Channels of the skip features by their stride."""
+"""Number of channels of each skip feature, by stride."""
 HEADS, ATTENTION_LAYERS, FEEDFORWARD, ROPE_BASE = 4, 2, 512, 100.0
 
 
 class CompactTAM(Network):
-    """compact_192; see the module docstring, and docs/bundle.md for tensors."""
+    """The network compact_192. docs/bundle.md describes its tensors."""
 
     spec = SPEC
 
@@ -117,7 +117,7 @@ class CompactTAM(Network):
 
 
 class CompactImageEncoder(nn.Module):
-    """[B,3,S,S] -> features at strides 16, 8 and 4. Stride 32 is added to stride 16."""
+    """Encodes images [B,3,S,S] to features at strides 16, 8 and 4; those at stride 32 are added to 16."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -134,7 +134,7 @@ class CompactImageEncoder(nn.Module):
         return features, self.neck8(x8), self.neck4(x4)
 
     def trunk(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the last features at strides 4, 8, 16 and 32."""
+        """Return the trunk's last features at strides 4, 8, 16 and 32."""
         x = self.activation(self.stem(image))
         taken = []
         for index, stage in enumerate(self.stages):
@@ -146,24 +146,24 @@ class CompactImageEncoder(nn.Module):
 
 
 def batch_of(x: Tensor) -> int:
-    """Batch size as an int, which tracing records as a constant."""
+    """Return the batch size as an int, which tracing records as a constant."""
     return int(x.shape[0])
 
 
 def joined(*layers: nn.Linear) -> tuple[Tensor, Tensor]:
-    """Weight and bias of one layer that computes what these compute, one after another."""
+    """Return weight and bias of one linear layer whose outputs are those of all ``layers``."""
     return torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers])
 
 
 def scaled(factor: float, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Return a linear layer's result times ``factor``, as one Gemm."""
+    """Return a linear layer's result for rows ``x`` times ``factor``, computed by one Gemm."""
     return torch.addmm(bias, x, weight.t(), beta=factor, alpha=factor)
 
 
 class CompactAttention(nn.Module):
-    """Multi-head attention including its projections.
+    """Multi-head attention with its projections.
 
-    Tokens are rows [B*n, width], so that every projection is one Gemm; heads are [B,heads,n,head_width].
+    Tokens are rows [B*n, width], so that every projection is one Gemm. Heads are [B,heads,n,head_width].
     """
 
     def __init__(self, width: int, key_width: int, inner: int) -> None:
@@ -174,8 +174,11 @@ class CompactAttention(nn.Module):
         self.out = nn.Linear(inner, width)
 
     def forward(self, batch: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Rows of width, key_width and key_width -> [B*q,width]."""
-        # Scaled before the product, so that logits stay in the range of FP16.
+        """Attend from rows of queries [B*q,width] to rows of keys and values; returns [B*q,width].
+
+        ``keys`` and ``values`` are [B*k,key_width].
+        """
+        # The queries are scaled before the product with the keys, so that logits stay in the range of FP16.
         scale = self.head_width**-0.5
         q = scaled(scale, queries, self.query.weight, self.query.bias)
         k = self.split(self.key(keys), batch).permute(0, 2, 3, 1)
@@ -183,12 +186,15 @@ class CompactAttention(nn.Module):
         return self.combine(self.split(q, batch).transpose(1, 2), k, v)
 
     def split(self, x: Tensor, batch: int) -> Tensor:
-        """Rows of whole heads -> [B,n,heads,head_width]."""
+        """Reshape rows [B*n,heads*head_width] to [B,n,heads,head_width]."""
         return x.reshape(batch, -1, int(x.shape[1]) // self.head_width, self.head_width)
 
     def combine(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Scaled queries [B,h,q,d], keys [B,h,d,k] and values [B,h,k,d] -> [B*q,width]; ``bias`` broadcasts
-        over the logits [B,h,q,k]."""
+        """Attend and project the result to [B*q,width].
+
+        ``q`` [B,h,q,d]: scaled queries. ``k`` [B,h,d,k]: keys. ``v`` [B,h,k,d]: values. ``bias`` is broadcast
+        over the logits [B,h,q,k].
+        """
         logits = q @ k
         if bias is not None:
             logits = logits + bias
@@ -198,8 +204,11 @@ class CompactAttention(nn.Module):
 
 
 class Memory(NamedTuple):
-    """What one layer attends to: rotated keys [B,h,d,T*N+p], values [B,h,T*N+p,d] and their ``bias``,
-    [1,1,1,T*N+p] or None."""
+    """Keys and values of the memory for one layer.
+
+    ``keys`` [B,h,d,T*N+p]: the maps' keys are rotated by their positions. ``values`` [B,h,T*N+p,d]. ``bias``:
+    [1,1,1,T*N+p] or None.
+    """
 
     keys: Tensor
     values: Tensor
@@ -207,7 +216,7 @@ class Memory(NamedTuple):
 
 
 class CompactRotaryAttention(CompactAttention):
-    """Attention whose queries, and keys of maps, are turned by their position."""
+    """Attention with rotary positions of the queries and of the keys of maps."""
 
     cosines: Tensor
     sines: Tensor
@@ -220,7 +229,7 @@ class CompactRotaryAttention(CompactAttention):
         self.register_buffer("sines", self.root_scale * sines, persistent=False)
 
     def to_itself(self, batch: int, x: Tensor) -> Tensor:
-        """Self-attention of a map's tokens [B*N,width]."""
+        """Compute the self-attention of a map's tokens [B*N,width]; returns the same shape."""
         qkv = F.linear(x, *joined(self.query, self.key, self.value))
         heads = self.split(qkv, batch).transpose(1, 2)
         pair, v = heads.split((2 * HEADS, HEADS), 1)
@@ -228,12 +237,15 @@ class CompactRotaryAttention(CompactAttention):
         return self.combine(q, k.transpose(2, 3), v)
 
     def to_memory(self, batch: int, x: Tensor, memory: Memory) -> Tensor:
-        """Attention of a map's tokens [B*N,width] to the memory."""
+        """Compute the attention of a map's tokens [B*N,width] to the memory; returns the same shape."""
         q = self.turned(self.split(self.query(x), batch).transpose(1, 2))
         return self.combine(q, *memory)
 
     def turned(self, heads: Tensor) -> Tensor:
-        """Axial rotary position (Su et al., 2021; half-split) of heads [B,h,T*N,d], times ``root_scale``."""
+        """Rotate heads [B,h,T*N,d] by their axial positions and scale them by ``root_scale``.
+
+        Source: Su et al., 2021, with each pair of values half of the head's width apart.
+        """
         batch, count, half = batch_of(heads), int(heads.shape[1]), self.head_width // 2
         pairs = heads.reshape(batch, count, -1, len(self.cosines), 2, half)
         turned = pairs * self.cosines + pairs.flip(-2) * self.sines
@@ -241,7 +253,7 @@ class CompactRotaryAttention(CompactAttention):
 
 
 class MemoryAttentionLayer(nn.Module):
-    """Self-attention, attention to the memory, feed-forward; pre-norm."""
+    """Self-attention, attention to the memory and feed-forward, each with a norm before it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -285,8 +297,10 @@ class CompactMemoryAttention(nn.Module):
     def _memories(
         self, maps: Tensor, rows: Tensor, pointers: Tensor, bias: Tensor | None
     ) -> Iterator[Memory]:
-        """Yield what each layer attends to, projected for all layers at once: maps [B,T,N,M] with their
-        positions, and pointers [B,P,C], which have none and are some tokens each."""
+        """Yield the memory for each layer. All layers are projected at once.
+
+        ``maps`` [B,T,N,M] have positions. ``pointers`` [B,P,C] have none; each pointer becomes C/M tokens.
+        """
         batch = batch_of(maps)
         crosses: list[Any] = [layer.cross_attention for layer in self.layers]
         first = crosses[0]
@@ -340,8 +354,8 @@ class CompactPromptEncoder(nn.Module):
         points = torch.cat([points, unused], 1)[:, :PROMPT_SLOTS]
         labels = torch.cat([labels, torch.full_like(unused[..., 0], -1, dtype=labels.dtype)], 1)
         labels = labels[:, :PROMPT_SLOTS].unsqueeze(-1)
-        # As in training, where 0.5 was added to the pixel indices of clicks (edge coordinates - 0.5) and to
-        # box edges.
+        # The network was trained with 0.5 added to the pixel indices of clicks (edge coordinates minus 0.5)
+        # and to box edges. The same offsets are used here.
         from_centre = points + torch.where(labels >= 2, 0.5 - SIDE / 2, -SIDE / 2)
         position = self._fourier(from_centre * (2 / SIDE))
         is_point = labels >= 0
@@ -349,8 +363,8 @@ class CompactPromptEncoder(nn.Module):
         return torch.where(is_point, position, 0.0) + self.label_embedding[index]
 
     def _box_raster(self, points: Tensor, labels: Tensor) -> Tensor:
-        """Share of each stride-4 cell that the box covers, [B,1,4G,4G]; zeros without a box."""
-        # Corners [B,2,2,1] in cells: low and high, x and y.
+        """Return the share of each cell at stride 4 that the box covers, [B,1,4G,4G]; zeros without a box."""
+        # Corners [B,2,2,1] in cells; the second axis is low and high, the third is x and y.
         per_point = torch.where(labels.unsqueeze(1) == self.box_labels, LOW_SIDE / SIDE, 0.0)
         corners = (per_point.unsqueeze(-1) * points.unsqueeze(1)).sum(2).unsqueeze(-1)
         low, high = (corners - self.cells).clamp(0, 1).split(1, 1)
@@ -358,7 +372,7 @@ class CompactPromptEncoder(nn.Module):
         return x * y.transpose(2, 3)
 
     def _fourier(self, place: Tensor) -> Tensor:
-        """Random Fourier features of (x, y) in -1..1 (Tancik et al., 2020)."""
+        """Return random Fourier features of places (x, y) in -1..1 (Tancik et al., 2020)."""
         angle = (2 * math.pi * place) @ self.gaussian
         return torch.cat([angle.sin(), angle.cos()], -1)
 
@@ -375,7 +389,7 @@ class CompactPromptEncoder(nn.Module):
 
 
 class CompactTwoWayLayer(nn.Module):
-    """Tokens attend to themselves and to the image, then the image to the tokens; post-norm."""
+    """Attention among the tokens, from tokens to image and from image to tokens, each followed by a norm."""
 
     def __init__(self, is_first: bool) -> None:
         super().__init__()
@@ -387,8 +401,10 @@ class CompactTwoWayLayer(nn.Module):
         self.norm1, self.norm2, self.norm3, self.norm4 = (nn.LayerNorm(WIDTH) for _ in range(4))
 
     def among_tokens(self, batch: int, q: Tensor, placed: Tensor) -> Tensor:
-        """Self-attention of the tokens ``q``, with their positions ``placed``; in the first layer the initial
-        tokens are both, and no residual."""
+        """Compute the self-attention of the tokens ``q``; ``placed``: the tokens with their positions.
+
+        In the first layer both are the initial tokens, and nothing is added to the attention's result.
+        """
         attended = self.self_attention(batch, placed, placed, q)
         normed: Tensor = self.norm1(attended if self.is_first else q + attended)
         return normed
@@ -396,8 +412,11 @@ class CompactTwoWayLayer(nn.Module):
     def forward(
         self, batch: int, q: Tensor, k: Tensor, tokens: Tensor, position: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Rows of the tokens ``q`` after `among_tokens`, and of the image ``k``; their positions are the
-        initial ``tokens`` and ``position``. Returns ``q``, ``q`` with positions, and ``k``."""
+        """Compute the layer after `among_tokens`, for rows of tokens ``q`` and of the image ``k``.
+
+        The positions of ``q`` are the initial ``tokens``; those of ``k`` are ``position``. Returns ``q``,
+        ``q`` plus its positions, and ``k``.
+        """
         at = with_position(k, position)
         q = self.norm2(q + self.token_to_image(batch, q + tokens, at, k))
         q = self.norm3(q + self.mlp(q))
@@ -406,14 +425,14 @@ class CompactTwoWayLayer(nn.Module):
 
 
 def with_position(rows: Tensor, position: Tensor) -> Tensor:
-    """Rows [B*N,C] of maps plus the positions [1,N,C]."""
+    """Add the positions [1,N,C] to the rows [B*N,C] of maps."""
     return (rows.reshape(-1, *position.shape[1:]) + position).reshape(rows.shape)
 
 
 class CompactMaskDecoder(nn.Module):
-    """Two-way transformer, up-sampling with skips, hypernetworks and heads.
+    """Mask decoder: two-way transformer, up-sampling with skip features, hypernetworks and heads.
 
-    Takes the tokens from `opened`. Returns masks [B,4,4G,4G], IoUs [B,4] and presence [B] as logits, and
+    Takes the tokens from `opened`. Returns masks [B,4,4G,4G], IoUs [B,4] and presence [B], all as logits, and
     pointers [B,4,C].
     """
 
@@ -449,7 +468,7 @@ class CompactMaskDecoder(nn.Module):
         return masks, self.iou_head(of_iou.reshape(batch, -1)), presence, pointers
 
     def _kernels(self, tokens: Tensor) -> Tensor:
-        """Return the four hypernetworks' results for their tokens [B,4,C] -> [B,4,c]."""
+        """Apply the four hypernetworks to their tokens [B,4,C]; returns [B,4,c], the kernels of the masks."""
         networks: list[Any] = list(self.hypernetworks)
         x = tokens.unsqueeze(-1)
         for index in (0, 2):
@@ -459,8 +478,11 @@ class CompactMaskDecoder(nn.Module):
         return x.squeeze(-1)
 
     def opened(self, sparse: Tensor) -> Tensor:
-        """Return the decoder's tokens [B,9,C] with these of a prompt, and what they are after the first
-        attention among them, one after another: [B,18,C]. They depend on no image."""
+        """Compute the part of the decoder that depends on a prompt's tokens ``sparse`` but not on the image.
+
+        Returns [B,18,C]: all nine tokens (the decoder's own, then the prompt's), followed by their values
+        after the first self-attention.
+        """
         batch = batch_of(sparse)
         own = self.tokens if batch == 1 else self.tokens.expand(batch, -1, -1)
         tokens = torch.cat([own, sparse], 1)
@@ -504,7 +526,7 @@ class CompactConvNeXtBlock(nn.Module):
 
 
 class CompactMemoryEncoder(nn.Module):
-    """Features [B,C,G,G], and mask and rasterised prompt box [B,2,4G,4G] -> memory map [B,N,M]."""
+    """Encodes features [B,C,G,G], and mask and rasterised prompt box [B,2,4G,4G], to a memory map [B,N,M]."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -520,7 +542,10 @@ class CompactMemoryEncoder(nn.Module):
 
 
 def downsampler(channels: tuple[int, int, int, int], kernel: int) -> nn.Sequential:
-    """Two convolutions of stride 2 with norm and GELU, a 1x1 projection: [B,c,4G,4G] -> [B,C,G,G]."""
+    """Return two convolutions of stride 2, each with norm and GELU, and a 1x1 projection.
+
+    They map [B,c,4G,4G] to [B,C,G,G].
+    """
     inputs, first, second, outputs = channels
     return nn.Sequential(
         nn.Conv2d(inputs, first, kernel, 2, (kernel - 1) // 2),
@@ -534,7 +559,7 @@ def downsampler(channels: tuple[int, int, int, int], kernel: int) -> nn.Sequenti
 
 
 def mlp(*widths: int) -> nn.Sequential:
-    """Linear layers with ReLU between them."""
+    """Return linear layers of these widths with ReLU between them."""
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(widths):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
@@ -542,8 +567,11 @@ def mlp(*widths: int) -> nn.Sequential:
 
 
 def rotary_tables(head_width: int) -> tuple[Tensor, Tensor]:
-    """Factors of the axial rotation, each [grid*grid,2,head_width/2]: of pairs of values, and of the pairs
-    with their values exchanged. The first half of the angles are of x, the second of y."""
+    """Return the factors of axial rotation, two tables of [grid*grid,2,head_width/2].
+
+    The first table multiplies pairs of values, the second the same pairs with their two values exchanged. The
+    first half of the angles belongs to x, the second to y.
+    """
     quarter = head_width // 4
     frequency = ROPE_BASE ** (-torch.arange(quarter) / quarter)
     token = torch.arange(GRID * GRID)

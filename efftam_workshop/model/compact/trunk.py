@@ -1,7 +1,7 @@
-"""The convolutional trunk of the compact network's image encoder: sequences of inverted bottlenecks.
+"""The convolutional trunk of CompactTAM's image encoder: sequences of inverted bottlenecks.
 
-The last features at strides 4, 8, 16 and 32 are the outputs. EfficientNet-Lite0 starts from published
-ImageNet weights.
+Its outputs are the last features at strides 4, 8, 16 and 32. It is EfficientNet-Lite0, so that training can
+start from published ImageNet weights.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from torch import Tensor, nn
 class CompactStage:
     """A sequence of ``blocks`` inverted bottlenecks with the same ``kernel``.
 
-    Each expands by ``expansion``; the first changes channels and ``stride``.
+    Each block expands its channels by the factor ``expansion``. The first block has the stride ``stride`` and
+    changes the number of channels to ``channels``.
     """
 
     channels: int
@@ -26,7 +27,7 @@ class CompactStage:
 
 
 STEM = 32
-"""Channels at stride 2."""
+"""Number of channels at stride 2."""
 STAGES = (
     CompactStage(16, 1, 3, 1, 1),
     CompactStage(24, 2, 3, 2, 6),
@@ -36,20 +37,20 @@ STAGES = (
     CompactStage(192, 4, 5, 2, 6),
     CompactStage(320, 1, 3, 1, 6),
 )
-"""EfficientNet-Lite0 (Tan and Le, 2019; the Lite variants drop squeeze-and-excitation and use ReLU6)."""
+"""EfficientNet-Lite0 (Tan and Le, 2019). The Lite variants have no squeeze-and-excitation and use ReLU6."""
 TAKEN = {4: 1, 8: 2, 16: 4, 32: 6}
-"""Index of the last stage by its stride."""
+"""By stride, the index of the last stage with this stride."""
 
 
 def activation() -> nn.Module:
-    """ReLU6, in the form that is exported to one operator."""
+    """Return a ReLU6, as the module that is exported to one operator."""
     return nn.Hardtanh(0.0, 6.0)
 
 
 class InvertedBottleneck(nn.Module):
     """Pointwise expansion, depthwise convolution, linear projection (Sandler et al., MobileNetV2, 2018).
 
-    Batch norms are already merged into the convolutions.
+    It has no batch norms, because they are merged into the convolutions.
     """
 
     def __init__(self, inputs: int, stage: CompactStage, stride: int) -> None:
@@ -68,7 +69,7 @@ class InvertedBottleneck(nn.Module):
 
 
 def make_stages() -> nn.ModuleList:
-    """`STAGES`, each a sequence of inverted bottlenecks."""
+    """Return one sequence of inverted bottlenecks for each entry of `STAGES`."""
     stages, inputs = nn.ModuleList(), STEM
     for stage in STAGES:
         blocks = []

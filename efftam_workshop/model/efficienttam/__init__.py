@@ -1,1 +1,1 @@
-"""EfficientTAM in PyTorch."""
+"""The network EfficientTAM in PyTorch."""

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class Pooling(Enum):
-    """How the cross-attention of the memory attention pools its keys when it attends to two maps or more.
+    """How the memory attention pools the keys of its cross-attention if it attends to at least two maps.
 
-    POOLED_1 averages keys and values over 2x2 tokens and adds ln 4 to the logits of pooled keys; POOLED_2
-    adds that constant to every channel of the pooled keys instead.
+    POOLED_1 averages keys and values over 2x2 tokens and adds ln 4 to the logits of pooled keys. POOLED_2
+    averages in the same way, and adds ln 4 to every channel of the pooled keys.
     """
 
     PLAIN = "plain"
@@ -24,9 +24,9 @@ class Pooling(Enum):
 
 @dataclass(frozen=True)
 class Configuration:
-    """One official network: input ``side`` (network px), ViT ``width`` and ``heads``, pooling.
+    """One official network: input ``side`` (network px), ``width`` and ``heads`` of its ViT, ``pooling``.
 
-    A checkpoint contains the width only; side and pooling follow from its name.
+    Of these a checkpoint contains the width only; side and pooling follow from its name.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Configuration:
 
     @property
     def spec(self) -> NetworkSpec:
-        """The constants that export and runtime need."""
+        """The constants of the network that export and runtime need."""
         from efftam_workshop.model.common.network import NetworkSpec
 
         layout = "plain" if self.pooling is Pooling.PLAIN else "pooled"

@@ -1,4 +1,4 @@
-"""Image encoder: a plain ViT with windowed and global attention, and a neck to 256 channels."""
+"""Image encoder: a plain ViT with windowed and global attention, and a projection to 256 channels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PRETRAINED_GRID = 14
 
 
 class ImageEncoder(nn.Module):
-    """[1,3,S,S] normalised RGB -> features [1,256,G,G]."""
+    """Encodes a normalised RGB image [1,3,S,S] to features [1,256,G,G]."""
 
     def __init__(self, grid: int, width: int, heads: int, channels: int = 256) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class ImageEncoder(nn.Module):
 
 
 class Trunk(nn.Module):
-    """The ViT: [B,3,S,S] -> [B,G,G,width], without a norm at the end."""
+    """The ViT: maps an image [B,3,S,S] to [B,G,G,width], without a norm at the end."""
 
     position: Tensor
 
@@ -47,7 +47,7 @@ class Trunk(nn.Module):
         self.register_load_state_dict_post_hook(lambda module, _: module.refresh())
 
     def refresh(self) -> None:
-        """Resize ``pos_embed``, without its class token, to the grid; after each change of ``pos_embed``."""
+        """Resize ``pos_embed``, without its class token, to the grid; call this after it changed."""
         table = self.pos_embed.detach()[:, 1:].float()
         table = table.reshape(1, PRETRAINED_GRID, PRETRAINED_GRID, -1).permute(0, 3, 1, 2)
         resized = F.interpolate(table, size=(self.grid, self.grid), mode="bicubic", align_corners=False)
@@ -61,7 +61,7 @@ class Trunk(nn.Module):
 
 
 class PatchEmbed(nn.Module):
-    """Non-overlapping patches to tokens: [B,3,S,S] -> [B,G,G,width]."""
+    """Turns patches that do not overlap into tokens: [B,3,S,S] -> [B,G,G,width]."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class PatchEmbed(nn.Module):
 
 
 class Block(nn.Module):
-    """Pre-norm transformer block on [B,G,G,width]; ``window``: side in tokens, None for global."""
+    """Pre-norm transformer block on [B,G,G,width]. ``window``: side in tokens, None for global attention."""
 
     def __init__(self, grid: int, width: int, heads: int, window: int | None) -> None:
         super().__init__()
@@ -97,8 +97,8 @@ class Block(nn.Module):
 class Windows:
     """Splits [B,G,G,C] into square windows [B * windows, side, side, C] and joins them again.
 
-    The map is zero-padded at the bottom and right. As in the reference, padded tokens are not masked: their
-    q, k and v equal the biases.
+    The map is padded with zeros at the bottom and right. As in the reference, padded tokens are not masked:
+    their q, k and v equal the biases.
     """
 
     def __init__(self, grid: int, side: int, channels: int) -> None:
@@ -138,7 +138,7 @@ class SelfAttention(nn.Module):
 
 
 class Neck(nn.Module):
-    """Projects the trunk's width to ``channels``: 1x1 and 3x3 convolution, each with a norm."""
+    """Projects the trunk's width to ``channels`` by a 1x1 and a 3x3 convolution, each followed by a norm."""
 
     def __init__(self, width: int, channels: int) -> None:
         super().__init__()

@@ -16,7 +16,11 @@ STABILITY_THRESHOLD = 0.98
 
 
 class DecoderOutput(NamedTuple):
-    """``masks`` [1,4,4G,4G] logits, ``ious`` [1,4], ``presence`` [1,1] logit, masks' ``tokens`` [1,4,C]."""
+    """Raw outputs of the mask decoder.
+
+    ``masks`` [1,4,4G,4G], logits; ``ious`` [1,4], 0..1; ``presence`` [1,1], logit; ``tokens`` [1,4,C] of the
+    masks.
+    """
 
     masks: Tensor
     ious: Tensor
@@ -25,7 +29,7 @@ class DecoderOutput(NamedTuple):
 
 
 class MaskDecoder(nn.Module):
-    """SAM's two-way decoder with an object score; raw output, without selection or blanking of masks."""
+    """SAM's two-way decoder with an object score. It returns all masks, also if the object is absent."""
 
     def __init__(self, grid: int, channels: int = 256) -> None:
         super().__init__()
@@ -50,7 +54,7 @@ class MaskDecoder(nn.Module):
     def forward(
         self, features: Tensor, sparse: Tensor, dense: Tensor, image_position: Tensor
     ) -> DecoderOutput:
-        """Features, dense prompt and position [1,C,G,G], sparse prompt [1,t,C] -> `DecoderOutput`."""
+        """Decode features, dense prompt and image position, each [1,C,G,G], and the sparse prompt [1,t,C]."""
         fixed = torch.cat([self.obj_score_token.weight, self.iou_token.weight, self.mask_tokens.weight])
         tokens = torch.cat([fixed[None], sparse], dim=1)
         image = (features + dense).flatten(2).transpose(1, 2)
@@ -71,7 +75,7 @@ class MaskDecoder(nn.Module):
 
 
 class TwoWayTransformer(nn.Module):
-    """Two two-way layers, then attention of the tokens to the image."""
+    """Two two-way layers, followed by attention of the tokens to the image."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -80,7 +84,7 @@ class TwoWayTransformer(nn.Module):
         self.norm_final_attn = nn.LayerNorm(channels)
 
     def forward(self, tokens: Tensor, image: Tensor, image_position: Tensor) -> tuple[Tensor, Tensor]:
-        """Tokens [1,t,C], their own position; image and its position [1,N,C] -> both updated."""
+        """Return updated tokens [1,t,C] and image [1,N,C]; the initial tokens are the tokens' positions."""
         queries = tokens
         for layer in self.layers:
             queries, image = layer(queries, image, tokens, image_position)
@@ -89,7 +93,7 @@ class TwoWayTransformer(nn.Module):
 
 
 class TwoWayLayer(nn.Module):
-    """Post-norm: tokens among themselves, tokens to image, MLP, image to tokens."""
+    """Attention among tokens and to the image, MLP, attention from image to tokens; a norm follows each."""
 
     def __init__(self, channels: int, first: bool) -> None:
         super().__init__()
@@ -106,7 +110,7 @@ class TwoWayLayer(nn.Module):
     def forward(
         self, queries: Tensor, keys: Tensor, query_position: Tensor, key_position: Tensor
     ) -> tuple[Tensor, Tensor]:
-        if self.first:  # as in SAM, without position and residual in the first layer
+        if self.first:  # as in SAM, the first layer has neither positions nor a residual
             queries = self.self_attn(queries, queries, queries)
         else:
             positioned = queries + query_position
@@ -121,11 +125,11 @@ class TwoWayLayer(nn.Module):
 
 
 def single_answer(masks: Tensor, ious: Tensor) -> tuple[Tensor, Tensor]:
-    """Make row 0 of masks [1,4,h,w] and IoUs [4] the single-mask output; rows 1 to 3 stay the multimask
-    output.
+    """Make row 0 of masks [1,4,h,w] and IoUs [4] the single-mask output; rows 1 to 3 stay unchanged.
 
-    Row 0 is mask 0 while it is stable, that is while its area hardly changes when the threshold moves by
-    `STABILITY_DELTA`; else the multimask row with the highest predicted IoU (SAM 2's dynamic multimask).
+    Row 0 stays mask 0 if this mask is stable: its area hardly changes when the threshold moves by
+    `STABILITY_DELTA`. Otherwise row 0 becomes the one of rows 1 to 3 with the highest predicted IoU (SAM 2's
+    dynamic multimask).
     """
     first = masks[0, 0]
     sure = (first > STABILITY_DELTA).float().sum()

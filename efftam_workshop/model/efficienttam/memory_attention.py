@@ -15,19 +15,22 @@ from efftam_workshop.model.efficienttam.configurations import Pooling
 LAYERS = 4
 FEEDFORWARD = 2048
 POOLED_WEIGHT = 2 * math.log(2)
-"""ln 4, because a pooled key represents four keys."""
+"""ln 4: the logit of a pooled key gets this addition because the key represents four keys."""
 
 
 class Rotation(NamedTuple):
-    """Rotary position of n tokens: cosines and sines [n, C/2]."""
+    """Rotary positions of n tokens: cosines and sines, each [n, C/2]."""
 
     cosines: Tensor
     sines: Tensor
 
 
 class Attended(NamedTuple):
-    """What queries attend to: ``keys`` [1,n,.] and ``values`` [1,K,.] before projection, the ``rotation`` of
-    the keys, a ``bias`` on the logits [1,1,1,K], and how keys are pooled after projection."""
+    """The memory that queries attend to.
+
+    ``keys`` [1,n,.] and ``values`` [1,K,.] before their projection; ``rotation`` of the keys; ``bias``
+    [1,1,1,K] on the logits; ``pooled``: pools the keys after projection, None for no pooling.
+    """
 
     keys: Tensor
     values: Tensor
@@ -37,8 +40,10 @@ class Attended(NamedTuple):
 
 
 class MemoryAttention(nn.Module):
-    """Conditions features on the memory. Maps have axial rotary positions, and temporal positions added to
-    them; pointers have neither."""
+    """Conditions features on the memory.
+
+    Maps have axial rotary positions, and temporal positions are added to them. Pointers have neither.
+    """
 
     sine: Tensor
     cosines: Tensor
@@ -63,11 +68,12 @@ class MemoryAttention(nn.Module):
         pointers: Tensor,
         key_bias: Tensor | None = None,
     ) -> Tensor:
-        """Features [1,C,G,G], maps and their positions [T,N,M], pointers [P,C] -> conditioned [1,C,G,G].
+        """Condition features [1,C,G,G] on the memory; returns [1,C,G,G].
 
-        Without ``key_bias`` all maps and pointers are attended to, T and P are dynamic and a pooled network
-        pools from T = 2. With ``key_bias`` [1,1,1,K], added to the logits, the number of keys is fixed: those
-        of T maps and P pointers, in a pooled network preceded by the unpooled keys of the last map.
+        ``maps`` and their ``positions`` [T,N,M], ``pointers`` [P,C]. Without ``key_bias`` all maps and
+        pointers are used, T and P are dynamic, and a pooled network pools if T is at least 2. With
+        ``key_bias`` [1,1,1,K], which is added to the logits, the number of keys is fixed: the keys of T maps
+        and P pointers, in a pooled network preceded by the unpooled keys of the last map.
         """
         chunks = pointers.reshape(-1, self.memory_channels)
         key_tokens = torch.cat([(maps + positions).reshape(-1, self.memory_channels), chunks])
@@ -89,7 +95,7 @@ class MemoryAttention(nn.Module):
         return conditioned.transpose(1, 2).reshape(1, self.channels, self.grid, self.grid)
 
     def _key_rotation(self, maps: Tensor, chunks: Tensor) -> Rotation:
-        """Return the grid's rotation once per map, then the identity for the tokens of the pointers."""
+        """Return the grid's rotation once per map, followed by no rotation for the pointers' tokens."""
         still = torch.zeros_like(chunks[:, :1]).expand(-1, self.channels // 2)
         size = (maps.shape[0], -1, -1)
         cosines = self.cosines.expand(size).reshape(-1, self.channels // 2)
@@ -98,7 +104,7 @@ class MemoryAttention(nn.Module):
 
 
 class Layer(nn.Module):
-    """Pre-norm self-attention, cross-attention to the memory, feed-forward."""
+    """Self-attention, cross-attention to the memory and feed-forward, each with a norm before it."""
 
     def __init__(self, channels: int, memory_channels: int) -> None:
         super().__init__()
@@ -140,10 +146,10 @@ class RotaryAttention(nn.Module):
 
 
 def project_and_rotate(projection: nn.Linear, x: Tensor, rotation: Rotation) -> Tensor:
-    """Project tokens [1,n,.] and rotate channel pair (2j, 2j+1) of each token by angle j of its row.
+    """Project tokens [1,n,.] and rotate channel pair (2j, 2j+1) of each token by angle j of the token's row.
 
-    The result has all even channels first, then all odd ones. q and k are permuted alike, which does not
-    change their product, and splitting the weights avoids a strided pass over the tokens.
+    The result has all even channels first, then all odd ones. q and k have the same order, so their product
+    does not change. Splitting the weights avoids a strided pass over the tokens.
     """
     even = F.linear(x, projection.weight[0::2], projection.bias[0::2])
     odd = F.linear(x, projection.weight[1::2], projection.bias[1::2])
@@ -152,12 +158,13 @@ def project_and_rotate(projection: nn.Linear, x: Tensor, rotation: Rotation) -> 
 
 
 class PooledKeys:
-    """Makes the keys of one call from the tokens of T maps (N each) followed by pointer tokens.
+    """Makes the keys of one call from the tokens of T maps (N tokens each), followed by pointer tokens.
 
-    Order of the result: unpooled tokens of the last map, pooled tokens of all maps, pointer tokens. From two
-    maps on, 2x2 tokens of a map share one averaged key and value; a single map is attended to unpooled. With
-    ``choose`` the set that does not apply is left out, by slices of computed length, which a traced graph
-    with dynamic T repeats; without it both sets are kept and the caller's key bias selects one.
+    The result contains, in this order: the unpooled tokens of the last map, the pooled tokens of all maps,
+    and the pointer tokens. If there are two maps or more, 2x2 tokens of a map share one averaged key and
+    value; a single map is used unpooled. With ``choose`` the set that is not used is left out, by slices of
+    computed length, which also work in a traced graph with dynamic T. Without ``choose`` both sets stay, and
+    the caller's key bias selects one.
     """
 
     def __init__(self, maps: Tensor, grid: int, pooling: Pooling, choose: bool) -> None:
@@ -171,25 +178,28 @@ class PooledKeys:
             self.unpooled, self.pooled = tokens * (maps_count == 1), self.pooled * (maps_count > 1)
 
     def average(self, tokens: Tensor) -> Tensor:
-        """Means over 2x2 tokens of each map: [T N + pointers, C] -> [T N / 4, C]."""
+        """Return the means over 2x2 tokens of each map: [T N + pointers, C] -> [T N / 4, C]."""
         grid, channels = self.grid, tokens.shape[-1]
         rows = tokens[: self.map_tokens].reshape(-1, 2, grid * channels).mean(dim=1)
         return rows.reshape(-1, 2, channels).mean(dim=1)
 
     def merge(self, tokens: Tensor, pooled: Tensor) -> Tensor:
-        """Return the tokens attended to, in this class's order, of all tokens and the pooled ones."""
+        """Return the tokens that are attended to, in the order of `PooledKeys`.
+
+        ``tokens``: all tokens of maps and pointers. ``pooled``: means over 2x2 tokens of the maps.
+        """
         unpooled = tokens[self.last_map : self.last_map + self.unpooled]
         return torch.cat([unpooled, pooled[: self.pooled], tokens[self.map_tokens :]])
 
     def keys(self, keys: Tensor) -> Tensor:
-        """Projected and rotated keys [T N + pointers, C] -> keys attended to."""
+        """Return the keys that are attended to. ``keys``: all, projected and rotated, [T N + pointers, C]."""
         pooled = self.average(keys)
         if self.pooling is Pooling.POOLED_2:
             pooled = pooled + POOLED_WEIGHT
         return self.merge(keys, pooled)
 
     def bias(self, tokens: Tensor, key_bias: Tensor | None) -> Tensor | None:
-        """Return the bias of the logits [1,1,1,K]: the caller's and, for POOLED_1, ln 4 for pooled keys."""
+        """Return the bias of the logits [1,1,1,K]: ``key_bias`` plus, for POOLED_1, ln 4 for pooled keys."""
         if self.pooling is Pooling.POOLED_2:
             return key_bias
         none = torch.zeros_like(tokens[:, :1])

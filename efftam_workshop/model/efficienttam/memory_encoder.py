@@ -1,4 +1,4 @@
-"""Memory encoder: features of a frame and mask of the target -> memory map that later frames attend to."""
+"""Memory encoder: makes a memory map, to which later frames attend, from a frame's features and mask."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FUSER_BLOCKS = 2
 
 
 class MemoryEncoder(nn.Module):
-    """Raw features [1,C,G,G] and mask [1,1,S,S] in -10..10 -> map [1,M,G,G]."""
+    """Encodes raw features [1,C,G,G] and a mask [1,1,S,S] with values -10..10 to a memory map [1,M,G,G]."""
 
     def __init__(self, channels: int = 256, memory_channels: int = 64) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class MemoryEncoder(nn.Module):
 
 
 class MaskDownsampler(nn.Module):
-    """Mask [1,1,S,S] -> [1,C,G,G] by four strided convolutions and a projection."""
+    """Reduces a mask [1,1,S,S] to [1,C,G,G] by four strided convolutions and a projection."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class MaskDownsampler(nn.Module):
 
 
 class Fuser(nn.Module):
-    """ConvNeXt blocks one after the other."""
+    """A sequence of ConvNeXt blocks."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

@@ -1,6 +1,7 @@
-"""EfficientTAM (Xiong et al., "Efficient Track Anything", 2024) behind the `Network` interface.
+"""EfficientTAM (Xiong et al., "Efficient Track Anything", 2024) with the interface `Network`.
 
-The reference is yformer/EfficientTAM; parameters have its names, so that its checkpoints load unchanged.
+The reference is yformer/EfficientTAM. Parameters have the reference's names, so that its checkpoints load
+unchanged.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ MASK_SCALE, MASK_SHIFT = 20.0, -10.0
 
 
 class EfficientTAM(Network):
-    """An official configuration. Loading a state dict recomputes tables derived from parameters."""
+    """An official configuration. Loading a state dict also recomputes the tables derived from parameters."""
 
     image_position: Tensor
     map_position: Tensor
@@ -41,7 +42,7 @@ class EfficientTAM(Network):
         self.mask_downsample = nn.Conv2d(1, 1, 4, stride=4)
         self.maskmem_tpos_enc = nn.Parameter(torch.zeros(spec.temporal_rows, 1, 1, spec.memory_channels))
         self.no_mem_embed = nn.Parameter(torch.zeros(1, 1, channels))
-        self.no_mem_pos_enc = nn.Parameter(torch.zeros(1, 1, channels))  # in every checkpoint, not used
+        self.no_mem_pos_enc = nn.Parameter(torch.zeros(1, 1, channels))  # part of checkpoints, not used
         self.no_obj_ptr = nn.Parameter(torch.zeros(1, channels))
         map_position = sine_rows(spec.memory_channels, grid)
         self.register_buffer("map_position", map_position, persistent=False)

@@ -1,4 +1,4 @@
-"""Prompt encoder: points and box corners -> tokens, mask -> dense embedding."""
+"""Prompt encoder: makes tokens from points and box corners, and a dense embedding from a mask."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from efftam_workshop.model.common.layers import LayerNorm2d, fourier_features
 
 POINT_KINDS = 4
-"""Labels with an embedding: 0 off the target, 1 on it, 2 and 3 the corners of a box; -1 is padding."""
+"""Number of labels with an embedding: 0 off the target, 1 on it, 2 and 3 corners of a box. -1 is padding."""
 
 
 class PromptEncoder(nn.Module):
-    """SAM's prompt encoder for an input of ``side`` px; boxes are given as two labelled points."""
+    """SAM's prompt encoder for an image of ``side`` px. A box is given as two labelled points."""
 
     def __init__(self, side: int, channels: int = 256) -> None:
         super().__init__()
@@ -32,7 +32,10 @@ class PromptEncoder(nn.Module):
         )
 
     def sparse(self, points: Tensor, labels: Tensor) -> Tensor:
-        """Points [1,n,2] network px, labels [1,n] -> tokens [1,n+1,C]; a padding point is appended."""
+        """Encode points [1,n,2], network px, with labels [1,n] to tokens [1,n+1,C].
+
+        The last token is that of a padding point.
+        """
         points = torch.cat([points, points.new_zeros(1, 1, 2)], dim=1)
         labels = torch.cat([labels, labels.new_full((1, 1), -1)], dim=1)
         place = fourier_features(
@@ -43,17 +46,19 @@ class PromptEncoder(nn.Module):
         return torch.where((labels < 0)[..., None], token, place + token)
 
     def dense(self, mask_logits: Tensor) -> Tensor:
-        """Return a mask prompt [1,1,4G,4G] (logits, or the network's own reduction of a 0/1 mask) ->
-        [1,C,G,G]."""
+        """Encode a mask prompt [1,1,4G,4G] to [1,C,G,G].
+
+        The prompt consists of logits, or of a 0/1 mask after the network's own reduction.
+        """
         return self.mask_downscaling(mask_logits)
 
     def no_mask(self, grid: int) -> Tensor:
-        """Return the dense embedding without a mask prompt: [1,C,G,G]."""
+        """Return the dense embedding for a prompt without a mask: [1,C,G,G]."""
         return self.no_mask_embed.weight.reshape(1, -1, 1, 1).expand(-1, -1, grid, grid)
 
 
 class GaussianPosition(nn.Module):
-    """Holds the random frequencies [2, C/2] of the Fourier position code."""
+    """Contains the random frequencies [2, C/2] of the Fourier position encoding."""
 
     positional_encoding_gaussian_matrix: Tensor
 
@@ -62,7 +67,7 @@ class GaussianPosition(nn.Module):
         self.register_buffer("positional_encoding_gaussian_matrix", torch.randn(2, frequencies))
 
     def dense(self, grid: int) -> Tensor:
-        """Return the code of every cell centre of a grid: [1,C,G,G]."""
+        """Return the position encoding of every cell centre of a grid: [1,C,G,G]."""
         centre = (torch.arange(grid, dtype=torch.float32) + 0.5) / grid
         y, x = torch.meshgrid(centre, centre, indexing="ij")
         table = fourier_features(

@@ -565,7 +565,7 @@ test("beside the state one line says what is known of the target, and how late t
     [[{ ...one, state: "LOST", measured: false, age_s: 200 }], "lost 3 min ago; searching", "LOST 200 s"],
     [[known, target(1, SECOND, "LOST", false)], "sure · 50\u00a0px/s", "TRACKING"],
     [[{ ...known, steered: false }, target(1, SECOND, "LOST", true)], "lost 0.0 s ago; searching", "LOST 0 s"],
-    [[{ ...one, steered: false }], "no target is steered by; tap one", "IDLE"],
+    [[{ ...one, steered: false }], "no target is steered; tap one", "IDLE"],
     [[], "", "IDLE"],
     [[known], "was TRACKING", "TRACKER SILENT", () => hear({ ...STATUS, tracker: "silent", tracker_silent_s: 3 })],
   ]) {

@@ -131,7 +131,7 @@ test("where the gimbal points is known only while it is heard", () => {
 test("a stop that is not confirmed is a fault until it is, and before whatever else is one", () => {
   const used = panel({ ...OFF, stop: "waiting" }), fault = () => used.made.fault(nowMs);
   assert.equal(fault(), null);
-  assert.match(used.text(), /waiting until the gimbal stands/);
+  assert.match(used.text(), /waiting until the gimbal is at rest/);
   used.made.know({ ...KNOWN, hasLink: false });
   assert.equal(used.text(), "GIMBAL UNKNOWN: no link");
   used.made.know(KNOWN);

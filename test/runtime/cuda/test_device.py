@@ -139,7 +139,7 @@ class TestEveryBuffer:
 
 
 def test_too_large_a_buffer_says_how_large(cuda: Cuda) -> None:
-    with pytest.raises(CudaError, match=r"^cuMemAlloc failed: .*\(2\); 9000 MB asked for; stop other"):
+    with pytest.raises(CudaError, match=r"^cuMemAlloc failed: .*\(2\); 9000 MB requested; stop other"):
         DeviceBuffer(cuda, 9_000_000_000)
 
 

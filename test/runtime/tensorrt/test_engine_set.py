@@ -49,7 +49,7 @@ def test_a_power_mode_that_changed_since_the_build_is_told(
     told = {mode: board(mode).opener(stream).notice for mode in ("25W (1)", "", "MAXN (0)")}
     assert board("MAXN (0)").opener(stream, lambda module: b"engine").notice == "", "not the stored ones"
     assert told["25W (1)"] == told[""] == ""
-    assert "built in power mode 25W (1), the board is in MAXN (0)" in told["MAXN (0)"]
+    assert "built in power mode 25W (1), and the board is in MAXN (0)" in told["MAXN (0)"]
     assert f"efftam build {shipped.folder} --precision fp16 --force" in told["MAXN (0)"]
     assert board("MAXN (0)").plan("mask_decoder") == b"engine"
     built.store.put(shipped.spec.name, built.key(GRAPHS[0]), b"engine", {})  # of which nobody knows

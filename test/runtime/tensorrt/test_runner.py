@@ -193,7 +193,7 @@ def test_an_output_that_comes_out_larger_than_bound_is_refused_not_overrun(
     binding.bind("x", x.pointer, (1, 64))
     binding.bind("y", y.pointer, (1, 60))
     for _ in range(2):
-        with pytest.raises(ValueError, match=r"y comes out as \[1, 64\] but is bound as \[1, 60\]"):
+        with pytest.raises(ValueError, match=r"y has the shape \[1, 64\], but is bound as \[1, 60\]"):
             binding.run()
     assert "execute_async_v3" not in trt.fake.told
     binding.bind("y", y.pointer, (1, 64))
@@ -201,7 +201,7 @@ def test_an_output_that_comes_out_larger_than_bound_is_refused_not_overrun(
     assert (device.get(y, (1, 64)) == 2).all()
     binding.bind("x", x.pointer, (1, 32))  # the output is as it was
     for _ in range(2):
-        with pytest.raises(ValueError, match=r"y comes out as \[1, 32\] but is bound as \[1, 64\]"):
+        with pytest.raises(ValueError, match=r"y has the shape \[1, 32\], but is bound as \[1, 64\]"):
             binding.run()
 
 
@@ -318,7 +318,7 @@ def was(changed: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def test_a_tensor_that_must_lie_in_host_memory_is_refused(trt: Any, graphs: TrtGraphs) -> None:
     trt.fake.faults.add("host points")
-    with pytest.raises(BackendError, match="wants input points in host memory"):
+    with pytest.raises(BackendError, match="needs input points in host memory"):
         graphs.open("prompt_encoder")
 
 

@@ -39,7 +39,7 @@ KEY = EngineKey(
 OTHERS = {
     "module": ("memory_encoder", None),
     "onnx_sha256": ("cd" * 32, "was built from another graph (abababababab, now cdcdcdcdcdcd)"),
-    "version": ("11.4.1", "was built by another version (10.3.0, here 11.4.1)"),
+    "version": ("11.4.1", "was built by another version of TensorRT (10.3.0, here 11.4.1)"),
     "gpu": ("AGX Thor", "was built for another GPU (Orin (nvgpu), here AGX Thor)"),
     "compute_capability": ("11.0", "was built for compute capability 8.7, here 11.0"),
     "multiprocessors": (8, "was built for a board with 16 multiprocessors, here 8"),
@@ -130,7 +130,7 @@ def test_an_engine_that_differs_in_one_part_is_not_loaded_and_the_part_is_named(
 def test_of_several_engines_that_do_not_fit_the_nearest_is_named(store: EngineStore) -> None:
     for part in ("onnx_sha256", "version", "gpu"):
         store.put(NAME, replace(KEY, **{part: OTHERS[part][0]}), b"plan", {})
-    assert "was built by another version (11.4.1, here 10.3.0)" in refusal(store)
+    assert "was built by another version of TensorRT (11.4.1, here 10.3.0)" in refusal(store)
 
 
 def test_half_of_an_engine_is_refused(store: EngineStore) -> None:

@@ -1,15 +1,22 @@
-// Mask of an image from the decoder's mask logits; same result as runtime/preprocess.py.
+// Makes the mask of an image from the decoder's logits, with the same result as image_mask in
+// runtime/preprocess.py.
 
-// Affine map from image pixels to the logits of a view. Same fields as MASK_VIEW in kernel_table.py.
+// Affine map from image pixels to the logits of a view. The fields are those of MASK_VIEW in kernel_table.py.
 struct MaskView {
-    int width, height;      // image px
-    int low;                // logits per axis
-    int x0, y0, x1, y1;     // image pixels that the view shows: columns x0..x1-1, rows y0..y1-1
-    float start_x, start_y; // the centre of pixel (x0, y0), counted in logits from the first logit's centre
-    float cells_x, cells_y; // logits per image px
+    // Size of the image, px.
+    int width, height;
+    // Number of rows and of columns of the logits.
+    int low;
+    // Image pixels that the view shows: columns x0..x1-1, rows y0..y1-1.
+    int x0, y0, x1, y1;
+    // Position of pixel (x0, y0) in the logits. Whole numbers are the centres of logits.
+    float start_x, start_y;
+    // Logits per image px.
+    float cells_x, cells_y;
 };
 
-// Index of the sample below a position, and the fraction towards the next; clamped at both ends.
+// Returns the index of the last sample at or before a position, and the fraction of the way to the next one.
+// The position is limited to the range of the samples, 0 to size - 1.
 __device__ __forceinline__ int split(float position, int size, float *fraction) {
     position = fminf(fmaxf(position, 0.0f), size - 1.0f);
     const int below = min((int)position, max(size - 2, 0));
@@ -17,7 +24,8 @@ __device__ __forceinline__ int split(float position, int size, float *fraction) 
     return below;
 }
 
-// mask[height, width]: 255 where the bilinear logit is above 0, else 0. One thread per image pixel (x, y).
+// Writes mask[height, width]: 255 where the logit, interpolated bilinearly, is above 0, and 0 elsewhere, also
+// outside the view. Each thread (x, y) computes one image pixel.
 extern "C" __global__ void mask_upsample(const MaskView *__restrict__ view, const float *__restrict__ logits,
                                          unsigned char *__restrict__ mask) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;

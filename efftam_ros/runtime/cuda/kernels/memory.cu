@@ -1,10 +1,11 @@
-// Memory ring: gathers the memories that a frame attends to, copies the chosen candidate, stores it in a slot.
-// One thread per element written.
+// Kernels of the memory of earlier frames, which is stored in slots. They copy slots to the inputs of the
+// memory attention, copy the chosen candidate to the inputs of the memory encoder, and store the encoder's
+// outputs in a slot. Each thread writes one number.
 
-// Lays out the attended slots as inputs of the fixed memory attention (docs/bundle.md, "key_bias"). Element
-// by element: maps[rows, tokens, channels], then pointers[pointer_slots, pointer_channels], then
-// key_bias[keys]. plan[rows + pointer_slots]: the ring slot of each temporal row, then of each pointer slot;
-// -1 unused, which gives zeros and a bias that leaves the key out.
+// Copies slots of the memory to the inputs of the graph memory_attention_fixed (docs/bundle.md). Consecutive
+// threads write maps[rows, tokens, channels], then pointers[pointer_slots, pointer_channels], then
+// key_bias[keys]. plan[rows + pointer_slots] has the slot for each temporal row, then for each pointer. For
+// the slot -1 zeros are written, and a key bias by which the attention ignores the keys.
 extern "C" __global__ void gather_memory(const int *__restrict__ plan, const float *__restrict__ ring_maps,
                                          const float *__restrict__ ring_pointers, float *__restrict__ maps,
                                          float *__restrict__ pointers, float *__restrict__ key_bias, int rows,
@@ -42,7 +43,8 @@ extern "C" __global__ void gather_memory(const int *__restrict__ plan, const flo
         for (int row = 0; row < rows; ++row) {
             used_rows += plan[row] >= 0;
         }
-        // A pooled network attends to unpooled keys when there is a single map, to pooled keys from two maps on.
+        // A network with pooled keys uses the unpooled keys if there is one map, and the pooled keys if there
+        // are several.
         const bool attends_pooled = used_rows > 1;
         if (index < head) {
             used = !attends_pooled;
@@ -53,7 +55,8 @@ extern "C" __global__ void gather_memory(const int *__restrict__ plan, const flo
     key_bias[index] = used ? 0.0f : unused_key;
 }
 
-// decision[4]: the candidate 0..3, the ring slot, present 0 or 1, binarize 0 or 1. Element by element:
+// Copies the chosen candidate to the inputs of the memory encoder. decision[4] has the candidate's row 0..3 in
+// the decoder's output, the slot, present (0 or 1) and binarize (0 or 1). Consecutive threads write
 // mask_logits[cells] and pointer[channels] of the candidate, then present[1] and binarize[1] as floats.
 extern "C" __global__ void choose_candidate(const int *__restrict__ decision,
                                             const float *__restrict__ logits,
@@ -73,7 +76,8 @@ extern "C" __global__ void choose_candidate(const int *__restrict__ decision,
     }
 }
 
-// Same result as frame_state.round_bfloat16: ties to even. NaN is handled apart, because the carry could change it.
+// Rounds to the nearest bfloat16, ties to even, with the same result as frame_state.round_bfloat16. NaN needs
+// another computation, because the addition for rounding could turn it into an infinity or zero.
 __device__ __forceinline__ float nearest_bfloat16(float value) {
     unsigned bits = __float_as_uint(value);
     const bool has_finite_exponent = (bits & 0x7F800000u) != 0x7F800000u;
@@ -85,8 +89,8 @@ __device__ __forceinline__ float nearest_bfloat16(float value) {
     return __uint_as_float(bits & 0xFFFF0000u);
 }
 
-// Puts a frame's map and pointer into ring slot decision[1]. Element by element: the map, then the pointer.
-// rounds 1: the map is rounded to bfloat16. A negative slot stores nothing.
+// Stores the memory encoder's map and pointer in slot decision[1] of the memory. Consecutive threads write the
+// map, then the pointer. If rounds is 1, the map is rounded to bfloat16. For a negative slot nothing is stored.
 extern "C" __global__ void store_memory(const int *__restrict__ decision, const float *__restrict__ map,
                                         const float *__restrict__ pointer, float *__restrict__ ring_maps,
                                         float *__restrict__ ring_pointers, int map_size, int channels,

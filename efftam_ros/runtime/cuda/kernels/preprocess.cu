@@ -1,21 +1,30 @@
-// Network input from image bytes; same result as runtime/preprocess.py: fine x fine bilinear samples of
-// the view per network pixel, averaged and normalised, as planes in RGB order. One thread (x, y) per network
-// pixel.
+// Makes the network's input from the bytes of an image, with the same result as Preprocessor in
+// runtime/preprocess.py. For each network pixel, fine x fine bilinear samples of the view are averaged and
+// normalised. The output has one plane for each of red, green and blue.
 
-// One view of one image. Same fields as PREPROCESS_PARAMS in kernel_table.py.
+// Describes one view of one image. The fields are those of PREPROCESS_PARAMS in kernel_table.py.
 struct PreprocessParams {
-    int width, height;       // image px
-    int step;                // bytes from one stored row to the next
-    int encoding;            // an Encoding
-    int side;                // network px
-    int fine;                // samples per network px and axis
-    float x, y;              // image px at the network's top-left corner
-    float scale_x, scale_y;  // network px per image px
-    float gain[3], shift[3]; // RGB: output = stored value * gain + shift
-    int full_view;           // 1: edge pixels are repeated outside the image, 0: outside is black
+    // Size of the image, px.
+    int width, height;
+    // Bytes from one stored row to the next.
+    int step;
+    // Encoding of the image: a value of Encoding.
+    int encoding;
+    // Side of the network's input, px.
+    int side;
+    // Samples per network px along each axis.
+    int fine;
+    // Position of the view's top-left corner in the image, px.
+    float x, y;
+    // Network px per image px.
+    float scale_x, scale_y;
+    // For red, green and blue: output = stored value * gain + shift.
+    float gain[3], shift[3];
+    // 1: the edge pixels are repeated outside the image. 0: the input is black outside the image.
+    int full_view;
 };
 
-// The codes of images/pixels.py.
+// Encodings of images. The numbers are those of kernel_code in images/pixels.py.
 enum Encoding {
     BGR8 = 0,
     RGB8 = 1,
@@ -36,7 +45,8 @@ struct Colour {
     float red, green, blue;
 };
 
-// Readers: at(x, y) is the colour of an image pixel; (x, y) must lie within the image.
+// The structs below read images of different encodings. at(x, y) returns the colour of an image pixel, 0..255;
+// (x, y) must be in the image.
 
 struct Interleaved {
     const unsigned char *pixels;
@@ -52,7 +62,8 @@ __device__ __forceinline__ float byte_of(int fixed_point) {
     return min(max((fixed_point + (1 << 19)) >> 20, 0), 255);
 }
 
-// BT.601 in limited range, in 20-bit fixed point and rounded to bytes: what OpenCV computes.
+// Converts YUV (BT.601, limited range) to RGB. Like OpenCV it computes with 20 fractional bits and rounds to
+// bytes.
 __device__ __forceinline__ Colour from_yuv(int luma, int u, int v) {
     const int grey = max(luma - 16, 0) * 1220542;
     u -= 128;
@@ -63,7 +74,8 @@ __device__ __forceinline__ Colour from_yuv(int luma, int u, int v) {
 
 struct Yuv420 {
     const unsigned char *pixels;
-    int step, height, u, v; // u, v: their byte in a chroma pair
+    // u, v: index, 0 or 1, of this value in a pair of colour bytes.
+    int step, height, u, v;
 
     __device__ Colour at(int x, int y) const {
         const unsigned char *chroma = pixels + (long long)(height + (y >> 1)) * step + (x & ~1);
@@ -73,7 +85,8 @@ struct Yuv420 {
 
 struct Yuv422 {
     const unsigned char *pixels;
-    int step, luma, chroma; // the first byte of each in a group of four
+    // luma, chroma: index of the first such byte in the four bytes of two pixels.
+    int step, luma, chroma;
 
     __device__ Colour at(int x, int y) const {
         const unsigned char *group = pixels + (long long)y * step + (x >> 1) * 4;
@@ -83,9 +96,10 @@ struct Yuv422 {
 
 struct Bayer {
     const unsigned char *pixels;
-    int step, width, height, red_x, red_y; // red_x, red_y: parity of the red pixels' column and row
+    // red_x, red_y: column and row of the red pixels, modulo 2.
+    int step, width, height, red_x, red_y;
 
-    // Border pixels take the colour of their inner neighbours, as in OpenCV.
+    // Pixels at the border get the colour of their inner neighbours, as in OpenCV.
     __device__ Colour at(int x, int y) const {
         x = min(max(x, 1), width - 2);
         y = min(max(y, 1), height - 2);
@@ -104,14 +118,15 @@ struct Bayer {
     }
 };
 
-// Two neighbouring pixels of a row or column, with their weights in a sample between them.
+// The indices of two neighbouring pixels of a row or column, and their weights in a sample between them.
 struct Pair {
     int first, second;
     float first_weight, second_weight;
 };
 
 __device__ __forceinline__ Pair neighbours(float position, int size, bool repeat_edge) {
-    // Clamped, because converting a float beyond the range of int is undefined; the result stays the same.
+    // The position is limited, because converting a float beyond the range of int is undefined. This does not
+    // change the result.
     position = fminf(fmaxf(position, -1.0f), (float)size);
     const float base = floorf(position);
     const int first = (int)base, last = size - 1;
@@ -139,7 +154,8 @@ __device__ __forceinline__ Colour mean_of_samples(const PreprocessParams &params
     const float first_x = x * fine + 0.5f, first_y = y * fine + 0.5f;
     Colour sum = {0.0f, 0.0f, 0.0f};
     for (int j = 0; j < fine; ++j) {
-        // Pixel positions refer to centres, view coordinates to pixel edges: hence the halves.
+        // 0.5 is subtracted, because whole numbers are pixel centres in neighbours(), but pixel edges in the
+        // view.
         const Pair rows = neighbours(fmaf(first_y + j, step_y, params.y - 0.5f), params.height, full);
         for (int i = 0; i < fine; ++i) {
             const Pair columns = neighbours(fmaf(first_x + i, step_x, params.x - 0.5f), params.width, full);
@@ -169,7 +185,7 @@ __device__ __forceinline__ Colour network_pixel(const PreprocessParams &p, const
         const int luma = code == UYVY;
         return mean_of_samples(p, Yuv422{pixels, p.step, luma, 1 - luma}, x, y);
     }
-    // No pixel has all of its neighbours; OpenCV makes such images black, too.
+    // In an image this small no pixel has all of its neighbours. OpenCV also makes such images black.
     if (p.width < 3 || p.height < 3) {
         return {0.0f, 0.0f, 0.0f};
     }
@@ -178,7 +194,8 @@ __device__ __forceinline__ Colour network_pixel(const PreprocessParams &p, const
     return mean_of_samples(p, Bayer{pixels, p.step, p.width, p.height, red_x, red_y}, x, y);
 }
 
-// out: [3, side, side]
+// Writes out[3, side, side]: the network's input in the order red, green, blue. Each thread (x, y) computes one
+// network pixel.
 extern "C" __global__ void preprocess(const PreprocessParams *__restrict__ params,
                                       const unsigned char *__restrict__ pixels, float *__restrict__ out) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
