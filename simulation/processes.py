@@ -130,14 +130,11 @@ class Processes:
             raise InputError(self._why(SIMULATION))
 
     def close(self) -> None:
-<<<<<<< HEAD
-        """End all."""
+        """End all processes."""
         self._end(list(self._running))
 
     def _end(self, names: Sequence[str]) -> None:
-=======
-        """End all processes: send SIGINT to all, and SIGKILL to those that run 20 s later."""
->>>>>>> main
+        """End these processes: send SIGINT to all, and SIGKILL to those that run 20 s later."""
         for number, patience_s in ((signal.SIGINT, END_S), (signal.SIGKILL, END_S)):
             left = [self._running[name] for name in names if self._running[name].poll() is None]
             for process in left:

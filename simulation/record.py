@@ -78,11 +78,7 @@ class FlightRecord:
 
 
 class RecordWriter:
-<<<<<<< HEAD
-    """Writes each line at once. ``folder``: takes the file; None: nothing is kept."""
-=======
-    """Writes the record, each entry as one line."""
->>>>>>> main
+    """Writes the record, each entry as one line. ``folder``: for the file; None: nothing is kept."""
 
     def __init__(self, folder: Path | None) -> None:
         path = Path(os.devnull) if folder is None else folder / FILE

@@ -29,16 +29,12 @@ START_S, ANSWER_S = 60.0, 20.0
 # For this time before the selection the gimbal points at the target, as if a pilot steered it by hand, s.
 BY_HAND_S = 2.0
 SELECTIONS = 5
-<<<<<<< HEAD
 # With an operator: how long the camera is left alone after steering has ended, s.
 OFF_S = 5.0
 # Longest time between two messages of a gimbal controller that runs, s.
 STATUS_S = 1.0
-# How old the picture is that the operator draws on: the bridge's parameter video_latency.
-=======
 # Age of the picture on which the operator draws the box, s. It is the default of the bridge's parameter
 # video_latency.
->>>>>>> main
 VIDEO_LATENCY_S = 0.2
 # Time from the exposure of a picture to its publication, s. It is about one frame in a real camera.
 CAMERA_LATENCY_S = 0.033
@@ -46,13 +42,9 @@ JPEG_QUALITY = 95
 
 
 class Scenario:
-<<<<<<< HEAD
-    """``folder``: takes the pictures; None: they are not kept. ``said``: called with each phase and the time
-    since it began, s."""
-=======
-    """Flies one flight. ``folder``: for the pictures. ``said``: called with the present phase and the seconds
-    in it. ``stopped``: called often; if it returns true, the flight ends by KeyboardInterrupt."""
->>>>>>> main
+    """Flies one flight. ``folder``: for the pictures; None: they are not kept. ``said``: called with the
+    present phase and the seconds in it. ``stopped``: called often; if it returns true, the flight ends by
+    KeyboardInterrupt."""
 
     def __init__(
         self,
@@ -74,8 +66,8 @@ class Scenario:
         self._leaving: deque[tuple[float, NDArray[np.uint8], int]] = deque()
 
     def run(self, seconds: float) -> None:
-        """Fly, and follow the target for these seconds. Raise InputError if a node does not start or answer,
-        or if the selection is refused."""
+        """Fly, follow the target for these seconds, then send images and messages until ``stopped``. Raise
+        InputError if a node does not start or answer, or if the selection is refused."""
         node, station = self._node, self._station
         self._until("starting", lambda: station.sees_camera, START_S, "the bridge at the ground station")
         self._until("starting", lambda: node.answer is not None, START_S, "an answer of the tracker")

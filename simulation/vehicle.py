@@ -21,9 +21,8 @@ from simulation.flight import add_scene_arguments
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("flavour", choices=FLAVOURS, help="whose behaviour the autopilot has")
     parser.add_argument("--companion", help="link to the bridge; default: as the real autopilot's")
-    parser.add_argument(
-        "--folder", type=Path, metavar="DIR", help="folder for pictures and record; default: they are not kept"
-    )
+    text = "folder for pictures and record; default: they are not kept"
+    parser.add_argument("--folder", type=Path, metavar="DIR", help=text)
     parser.add_argument(
         "--manual",
         action="store_true",

@@ -91,14 +91,10 @@ class GimbalNode(ReportingNode):
         response.success = True
         response.message = "steering" if request.data else "stopped"
         if waits_for:
-<<<<<<< HEAD
             # The normal answer: the bridge requests control only now.
             is_requested = waits_for.code is ReasonCode.CONTROL_AWAITED
             outlook = "turns once control is granted" if is_requested else "can't turn yet"
             response.message = f"enabled; the gimbal {outlook}: {waits_for}"
-=======
-            response.message = f"enabled; steering begins later: {waits_for}"
->>>>>>> main
         return response
 
     def _on_set_parameters(self, parameters: list[Any]) -> SetParametersResult:
