@@ -374,7 +374,7 @@ class ReasonCode(IntEnum):
     )
     CONTROL_AWAITED = (
         503,
-        "the gimbal's manager has not granted control yet: {who}",
+        "{who}; control was requested and is not granted yet",
         "Control was requested. No rates are sent before it is granted.",
         "Wait.",
     )

@@ -329,7 +329,9 @@ def _small_grey(image: Image, region: Region | None = None) -> Grey:
 
 
 def _excluded(targets: Sequence[Box], scale: float) -> list[tuple[int, int, int, int]]:
-    """Return the area around each target in a reduced image, px: x0, x1, y0, y1, without column x1 and row y1.
+    """Return the area around each target in a reduced image, px: x0, x1, y0, y1.
+
+    Column x1 and row y1 are not part of it.
 
     ``targets``: boxes in the full image, px; ``scale``: size of the reduced image divided by the full one's.
     """
