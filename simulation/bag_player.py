@@ -118,7 +118,8 @@ class BagPlayer:
         if images:
             if self._rate > 0:
                 self._wait_for_answer(last_ns)
-            self._pause_until(time.monotonic() + 0.2)  # for answers that are published after the box
+            # The wait for the answer ends at the bounding box. Other answers to the image may follow it.
+            self._pause_until(time.monotonic() + 0.2)
         return images
 
     def _wait_for_tracker(self, heard: tuple[str, ...]) -> None:

@@ -125,7 +125,7 @@ class Processes:
             raise InputError(self._why(SIMULATION))
 
     def close(self) -> None:
-        """End all processes: send SIGINT to all, and SIGKILL to those that run 20 s later."""
+        """End all processes: send SIGINT to all, and SIGKILL to those that still run after 20 s."""
         for number, patience_s in ((signal.SIGINT, END_S), (signal.SIGKILL, END_S)):
             left = [process for process in self._running.values() if process.poll() is None]
             for process in left:

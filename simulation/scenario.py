@@ -35,8 +35,9 @@ JPEG_QUALITY = 95
 
 
 class Scenario:
-    """Flies one flight. ``folder``: for the pictures. ``said``: called with the present phase and the seconds
-    in it. ``stopped``: called often; if it returns true, the flight ends by KeyboardInterrupt."""
+    """Flies one flight. ``folder``: the pictures are stored here. ``said``: called with the name of the
+    present phase and the time since the phase began, s. ``stopped``: called often; if it returns true, the
+    flight ends by KeyboardInterrupt."""
 
     def __init__(
         self,

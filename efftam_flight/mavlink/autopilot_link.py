@@ -46,7 +46,8 @@ class WantedIntervals:
             self._wanted[component, message_id] = _Wanted(rate_hz)
 
     def drop(self, component: int, message_id: int) -> None:
-        """Cancel the request for a message, even if the autopilot may have forgotten the request."""
+        """Cancel the request for a message: the next `due` returns a request that ends the message's
+        stream."""
         if self._wanted.pop((component, message_id), None) is not None:
             self._cancelled.append((component, message_id, CANCEL))
 
@@ -98,7 +99,7 @@ class AutopilotLink:
         self.clock = ClockMap()
         self.subscriptions = WantedIntervals()
         self.kind = AutopilotKind()
-        self.autopilot: int | None = None  # field `autopilot` of the heartbeat; None: none has arrived
+        self.autopilot: int | None = None  # field `autopilot` of the heartbeat; None: no heartbeat arrived
         self._ids, self._target, self._outbox = ids, component, outbox
         # Arrival of the newest message, and of the newest message that carried a new time since boot, s.
         self._received_s = self._timed_s = -math.inf
@@ -157,11 +158,12 @@ class AutopilotLink:
 
         ``kind``: the type of the message. ``boot_s``: the time since boot that the message carries.
 
-        Only a streamed message shows a restart. Its time goes back, to less than what has passed since the
-        newest time arrived. A message that is sent on request may carry an old time: PX4 makes message 280
-        soon after its boot. A repeated time shows nothing: PX4 repeats message 281 with the same time while
-        its gimbal is silent. A time that advances more than the clock belongs to a message that was delayed
-        less than those before it.
+        A restart is detected if the time since boot goes back in a message that is streamed. After a restart
+        this time must be shorter than the time that has passed since the newest time since boot arrived. A
+        message that is sent on request may carry an old time without a restart: PX4 makes message 280 soon
+        after its boot. A message that repeats its last time is no sign of a restart either: PX4 repeats
+        message 281 with the same time while its gimbal is silent. If the time advances more than the clock,
+        the message was delayed less than those before it.
         """
         last_boot_s, last_s = self._times.get(kind, (math.nan, math.nan))
         if boot_s == last_boot_s and self.clock.is_known:

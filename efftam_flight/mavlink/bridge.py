@@ -161,7 +161,8 @@ class Bridge:
         """Wait for messages, at most until the next tick or ``timeout_s``, and do the work that is due."""
         files = [file for link in self._links.values() for file in link.connection.files()]
         wait_s = min(max(self._next_tick_s - time.monotonic(), 0.0), timeout_s)
-        # A connection without a file can't be waited for. Each tick reads it.
+        # select() can't wait for a connection that has no file descriptor. Such connections are read at each
+        # tick.
         try:
             ready = select.select(files, [], [], wait_s)[0]
         except (OSError, ValueError):  # ValueError: a link was lost, and its file is closed
@@ -185,7 +186,8 @@ class Bridge:
 
     def close(self) -> None:
         """Stop the gimbal, release control when the gimbal stands, and close the links. This takes a second
-        or two. With a `refusal` nothing is sent, because the gimbal is controlled by the other bridge."""
+        or two. If `refusal` is set, nothing is sent, because another bridge with our ids controls the
+        gimbal."""
         if self.refusal:
             self._close_links()
             return
@@ -195,7 +197,8 @@ class Bridge:
             self.poll()
         if not self.gimbal.at_rest:
             self._report(Severity.ERROR, f"the gimbal has not stopped within {END_S:g} s")
-        # When a TCP connection closes, ArduPilot drops messages that it has not read yet.
+        # The links stay open for a moment: when a TCP connection closes, ArduPilot drops the messages from it
+        # that it has not read yet.
         end_s = self._clock().steady_s + READ_S
         while self._clock().steady_s < end_s:
             self.poll()
@@ -291,7 +294,7 @@ class Bridge:
         if self._started_s is None:
             self._started_s = now.steady_s
         elif now.steady_s - self._started_s > UNASKED_S and not self.camera.asked_for_information:
-            self.camera.asked_for_information = True  # so that the line is logged only once
+            self.camera.asked_for_information = True  # so that the message below is logged only once
             self._report(
                 Severity.INFO, f"no ground station asked for the camera's information in {UNASKED_S:g} s"
             )

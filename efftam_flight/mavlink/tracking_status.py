@@ -28,8 +28,8 @@ RANGE_AGE_S = 1.0
 
 @dataclass(frozen=True)
 class StreamView:
-    """The part of the tracker's image that the operator's video shows, in 0..1 of the image. After the cut,
-    the video is turned clockwise by ``quarter_turns`` times 90 degrees."""
+    """The part of the tracker's image that the operator's video shows, in 0..1 of the image. To make the
+    video, this part is cut out and turned clockwise by ``quarter_turns`` times 90 degrees."""
 
     left: float = 0.0
     top: float = 0.0

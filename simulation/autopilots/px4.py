@@ -29,7 +29,7 @@ SERVO_S = 0.02
 SHORTEST_US = 20000.0
 SILENCE_S = 2.0
 HEARD_S = 0.5
-# For this time after the boot message 281 names no gimbal, s. At 5 Hz these are two messages.
+# Time from the boot during which message 281 names no gimbal, s. At 5 Hz two messages are sent in this time.
 NONE_YET_S = 0.35
 # Time from the boot until the gimbal is found and message 280 is made, s.
 FOUND_S = 0.4

@@ -1,8 +1,8 @@
 """The client of the autopilot's gimbal manager: requests control, sends rates, reads the gimbal's attitude.
 
 It sends only what both ArduPilot and PX4 obey. Rates are sent as message 282 with no quaternion and with
-finite rates. They are repeated while they hold, and zero rates follow at the end. Control is requested with
-explicit ids. No command contains NaN.
+finite rates. They are repeated until other rates replace them. When steering ends, zero rates are sent.
+Control is requested with explicit ids. No command contains NaN.
 """
 
 from __future__ import annotations
@@ -174,8 +174,8 @@ class GimbalClient:
                 Severity.WARNING,
                 f"no rates from the controller for {CONTROLLER_SILENT_S:g} s: the gimbal is stopped",
             )
-        # A manager that gates obeys zero rates only before control is released. So the release waits until
-        # the gimbal stands.
+        # If the manager obeys only the component in control, zero rates have an effect only before control is
+        # released. So control of such a manager is released when the gimbal stands.
         step = self._rates.step
         if step is not StopStep.DONE and self._autopilot.kind.gates:
             self._holder.take_to_stop(now.steady_s)
@@ -372,8 +372,9 @@ class GimbalClient:
 
     @property
     def _gimbal(self) -> int:
-        """The gimbal_device_id for commands. If no gimbal is chosen, it is 0 (all gimbals), which each
-        manager with one gimbal obeys, or the smallest id if there are several gimbals."""
+        """The gimbal_device_id for commands. If the settings choose no gimbal, it depends on the number of
+        gimbals: with one gimbal it is 0 (all gimbals), which each manager obeys; with several gimbals it is
+        the smallest id."""
         numbers = self._gimbals.get(STATUS_KIND, set())
         if not self._mount:
             return min(numbers) if len(numbers) > 1 else 0

@@ -137,10 +137,11 @@ class GimbalHolder:
             self._report(Severity.WARNING, f"steering ends: {reason}")
 
     def tick(self, gates: bool, now_s: float) -> None:
-        """Request control if it is wanted and was not held since. Lost control is not requested again,
-        because another component may need it. ``gates``: see `AutopilotKind`."""
+        """Request control if it is wanted and was not held since the last `want`. Control that was held and
+        lost is not requested again, because another component may need it. ``gates``: see `AutopilotKind`."""
         is_unanswered = self.control is Control.UNKNOWN and now_s - self._asked_s >= MANAGER_S
-        if self.wanted and gates and is_unanswered:  # reported to the controller, as no rate can be sent
+        # The controller must receive the reason, because no rate can be sent to such a manager.
+        if self.wanted and gates and is_unanswered:
             self._set(Control.NOBODY, ReasonCode.MANAGER_SILENT.reason(limit_s=MANAGER_S))
         if not self.wanted or self._held or self.control is Control.HELD or now_s < self._next_try_s:
             return

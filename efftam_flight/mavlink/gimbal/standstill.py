@@ -15,7 +15,8 @@ from efftam_flight.waits import ATTITUDE_PAUSE_S, CREEP_S, LAG_S, STANDS_S
 SPREAD, MIN_SAMPLES = math.radians(0.25), 3
 # How long angles are stored, s.
 KEPT_S = CREEP_S + STANDS_S
-# The last half second is compared in this many parts, if it contains at least MIN_SAMPLES_OF_PARTS attitudes.
+# The gimbal's motion is computed for PARTS equal parts of the last half second, if at least
+# MIN_SAMPLES_OF_PARTS attitudes arrived in this time. Otherwise it is computed for the whole half second.
 PARTS, MIN_SAMPLES_OF_PARTS = 4, 13
 # Two rates are different if their difference is more than half of the wished rate, and more than this, rad/s.
 OTHERWISE = math.radians(1.0)
@@ -109,7 +110,8 @@ class GimbalMotion:
         ]
         if not after:
             return []
-        # The half second ends at the newest sample, not now: after a pause too few samples would be left.
+        # The returned half second ends at the newest sample. If it ended at the present time, it would
+        # contain too few samples after a pause.
         older = [angles for angles in after if after[-1][0] - angles[0] >= STANDS_S]
         return after[len(older) - 1 :] if older else []
 

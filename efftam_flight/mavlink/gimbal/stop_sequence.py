@@ -39,8 +39,8 @@ class AutopilotKind(NamedTuple):
 
     ``gates``: it obeys only rates of the component in control, and stops by itself when no rate arrives.
     ``ungated``: commands that it obeys from any component nevertheless. ``reads_number``: if there are
-    several gimbals, a command moves the one that it names. ``wakes_s``: time after the autopilot's boot until
-    it moves the gimbal, then by the rate that it received last, s.
+    several gimbals, a command moves the one that it names. ``wakes_s``: time from the autopilot's boot until
+    it begins to move the gimbal, s. It then moves the gimbal by the rate that it received last.
     """
 
     gates: bool = False
@@ -138,7 +138,7 @@ class StopSequence:
             return StopStep.WATCH
         if seen.motion(since_s, now_s) is not None:
             return StopStep.ZERO if self._is_ours(seen, since_s, now_s) else StopStep.TAKEN
-        # The gimbal stands, or turns too slowly to be seen in 0.5 s.
+        # If no motion was found, the gimbal stands, or it turns too slowly to be seen in 0.5 s.
         rate = math.hypot(self.motion.pitch, self.motion.yaw)
         if not MIN_CREEP <= rate <= CREEPS:
             return StopStep.TAKEN
