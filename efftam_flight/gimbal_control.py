@@ -332,7 +332,8 @@ class GimbalControl:
         if wish.phase is Phase.CONTROL_LOST:
             self._moves, self._moved_s = False, None
             return False
-        # The first zero rate is sent even if this tick comes later than `zero_time`.
+        # After a motion, zero rates are sent at least once, even if this tick is later than `zero_time` after
+        # it.
         if wish.send or self._moves:
             self._moves, self._moved_s = wish.send, now.steady_s
             return True

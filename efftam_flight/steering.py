@@ -202,8 +202,8 @@ class Steering:
     def _distrusted(self, now: Instant) -> Reason:
         """Return why line of sight can't be used now; empty if it can be used.
 
-        After a fault line of sight is used again when there was no fault for `WELL_S`. Otherwise the control
-        law would change with every late message.
+        After a fault, line of sight is used again only when there has been no fault for `WELL_S`. Without
+        this delay, each late message would change the control law twice.
         """
         missing = self._attitude_missing(now) or self._heading_missing(now)
         until_s, reason = self._distrust

@@ -28,7 +28,7 @@ GIVEN_S = 10.0  # steering ends if control was not granted within this time afte
 STANDS_S = 0.5
 LAG_S = 0.15  # time that a slow gimbal takes to change to another rate
 CREEP_S = 2.0  # after this time a motion is visible that is too slow to be seen in half a second
-ATTITUDE_PAUSE_S = 0.6  # after a longer pause attitudes count as missing; a slow link brings two per second
+ATTITUDE_PAUSE_S = 0.6  # after a longer pause attitudes count as missing; slow links deliver two per second
 GEOMETRY_S = 1.0  # rates stay small for this long, until the picture has shown that the gimbal moves it
 STALL_REST_S = 1.0  # for this long no motion is commanded after the gimbal stalled
 # Rates are limited until an attitude shows that the gimbal responds. After this time without any attitude

@@ -90,7 +90,7 @@ class AutopilotLink:
     """The connection to one autopilot.
 
     ``link``: the name of the link on which the autopilot's first heartbeat arrived; None while the autopilot
-    is silent. ``since_s``: since when the autopilot has sent without a pause, steady time, s.
+    is silent. ``since_s``: since when the autopilot has sent messages without a pause, steady time, s.
     """
 
     def __init__(self, ids: tuple[int, int], component: int, outbox: Outbox) -> None:
@@ -103,7 +103,7 @@ class AutopilotLink:
         self._ids, self._target, self._outbox = ids, component, outbox
         # Arrival of the newest message, and of the newest message that carried a new time since boot, s.
         self._received_s = self._timed_s = -math.inf
-        self._is_timed = False  # whether the last two messages with a new time came without a pause
+        self._is_timed = False  # whether the last two messages with a new time came without a pause between
         self._paused = True
         # For each kind of message: the newest time since boot that it carried, and its arrival, s.
         self._times: dict[str, tuple[float, float]] = {}

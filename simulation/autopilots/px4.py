@@ -146,7 +146,7 @@ class PX4(Autopilot):
         system, component = self.primary
         for place, value in enumerate(asked):
             if value == -2:
-                # -2 means the sender itself, but PX4 takes its own ids.
+                # By the protocol -2 means the sender of the command, but PX4 inserts its own ids.
                 new = (SYSTEM, COMPONENT)[place]
             elif value == -3:
                 new = 0 if self.primary == sender else (system, component)[place]

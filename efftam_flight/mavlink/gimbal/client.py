@@ -336,8 +336,8 @@ class GimbalClient:
 
     def _time(self, message: Message, now: Instant) -> float:
         """Return when the autopilot made a message, on our steady clock, s; the present time if the message
-        carries no time. The time since boot of any message may show a restart. An attitude (message 285) is
-        not used, because its time may be the gimbal's."""
+        carries no time. The time since boot of any message may show a restart of the autopilot. The time of
+        an attitude (message 285) is ignored, because it may be on the gimbal's clock."""
         kind = message.get_type()
         boot_s = 0.0 if kind == ATTITUDE_KIND else getattr(message, "time_boot_ms", 0) / 1e3
         if kind == "TIMESYNC" and message.tc1 == 0:  # a request, in which ts1 is the autopilot's own time

@@ -59,9 +59,9 @@ class GimbalHolder:
     def may_steer(self, gates: bool, now_s: float) -> bool:
         """Return whether rates of the controller may be sent.
 
-        The manager must have reported us in control since it was last asked, because the autopilot may have
-        been restarted before. A manager that obeys rates of any component (not ``gates``) may never report
-        anything. To such a manager rates are sent after `MANAGER_S`.
+        The manager must have reported us in control after the last request for its status: an earlier report
+        may date from before a restart of the autopilot. A manager that obeys rates of any component (not
+        ``gates``) may never report anything. To such a manager rates are sent after `MANAGER_S`.
         """
         if self.control is Control.UNKNOWN:
             return self.wanted and not gates and now_s - self._asked_s >= MANAGER_S

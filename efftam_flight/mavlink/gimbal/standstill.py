@@ -36,8 +36,8 @@ class GimbalMotion:
         self._seen: deque[Sample] = deque()
 
     def turned(self, sample: VehicleSample) -> None:
-        """Add the vehicle's heading, which converts between yaw from north and yaw from the vehicle's
-        nose."""
+        """Add the vehicle's heading. It is needed to convert between yaw from north and yaw from the
+        vehicle's nose."""
         self._vehicle.add(sample)
 
     def take(self, sample: AttitudeSample, now_s: float) -> None:
@@ -61,7 +61,8 @@ class GimbalMotion:
         return bool(self._seen) and now_s - self._seen[-1][0] <= ATTITUDE_PAUSE_S
 
     def reaches(self, since_s: float, now_s: float) -> bool:
-        """Return whether enough attitudes are stored of the last 0.5 s, which must be after ``since_s``."""
+        """Return whether enough attitudes of the last 0.5 s are stored to judge the gimbal's motion. All of
+        this time must be after ``since_s``."""
         return len(self._window(since_s, now_s)) >= MIN_SAMPLES
 
     def stands(self, since_s: float, now_s: float) -> bool:

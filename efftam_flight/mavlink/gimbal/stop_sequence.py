@@ -76,7 +76,7 @@ class StopStep(Enum):
 
     ZERO = "zero"  # send a zero rate, ten times a second
     WATCH = "watch"  # send nothing until the gimbal's attitude shows who moves it
-    USELESS = "useless"  # send nothing: zeros would not be obeyed at present
+    USELESS = "useless"  # send nothing: the autopilot would not obey zero rates at present
     TAKEN = "taken"  # end permanently: another component's command moves the gimbal
     DONE = "done"  # end: the gimbal stands
 
@@ -88,7 +88,7 @@ class StopSequence:
     ``motion``: the last rate that was sent; zero if an earlier process sent it. ``ended_s``: when the motion
     ended, infinite before. ``turned``: how the gimbal turned then; None if it stood or if that is unknown.
     ``zeros_s``: when the first zero rate was sent. ``contested_s``: since when another component commands the
-    gimbal, while it is not known whether the autopilot obeys that command; infinite if no other does.
+    gimbal, while it is not known whether the autopilot obeys that command; infinite if none does.
     ``earlier``: the rates sent in the last second of the motion; if a link is cut, one of them may be the
     last rate that arrived. Times are steady times, s.
     """
