@@ -131,7 +131,7 @@ class Scenario:
         while not condition():
             passed_s = time.monotonic() - begin_s
             if passed_s > patience_s:
-                raise InputError(f"{what} did not come within {patience_s:g} s")
+                raise InputError(f"{what}: still missing after {patience_s:g} s")
             self._step(phase, passed_s)
 
     def _for(self, phase: str, seconds: float) -> None:

@@ -158,11 +158,13 @@ class AutopilotLink:
 
         ``kind``: the type of the message. ``boot_s``: the time since boot that the message carries.
 
-        A restart is detected if the time since boot goes back in a message that is streamed. After a restart
-        this time must be shorter than the time that has passed since the newest time since boot arrived. A
-        message that is sent on request may carry an old time without a restart: PX4 makes message 280 soon
+        A restart is detected by two conditions. The time since boot goes back in a message that is streamed.
+        And the new time since boot is shorter than the time for which our clock has run since the newest time
+        since boot arrived.
+
+        A message that is sent on request may carry an old time without a restart: PX4 makes message 280 soon
         after its boot. A message that repeats its last time is no sign of a restart either: PX4 repeats
-        message 281 with the same time while its gimbal is silent. If the time advances more than the clock,
+        message 281 with the same time while its gimbal is silent. If the time advances more than our clock,
         the message was delayed less than those before it.
         """
         last_boot_s, last_s = self._times.get(kind, (math.nan, math.nan))

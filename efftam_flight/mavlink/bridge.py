@@ -253,14 +253,16 @@ class Bridge:
         self._report(Severity.WARNING, fault)
 
     def _notice_signing(self, message: Message) -> None:
-        """Warn once if the autopilot signs and this bridge does not: it may refuse our messages silently."""
+        """Warn once if the autopilot signs and this bridge does not: the autopilot may refuse our messages
+        silently."""
         is_signed = message.get_header().incompat_flags & mav.MAVLINK_IFLAG_SIGNED
         if is_signed and message.autopilot != mav.MAV_AUTOPILOT_INVALID and not self._is_signing_reported:
             self._is_signing_reported = True
             self._report(
                 Severity.WARNING,
-                "the autopilot signs its messages and this bridge has no signing_key: it may refuse ours"
-                " without notice; set signing_key. A gimbal that does not sign is refused too",
+                "the autopilot signs its messages and this bridge has no signing_key: the autopilot may"
+                " refuse the bridge's messages without notice; set signing_key. The autopilot also refuses"
+                " a gimbal that does not sign",
             )
 
     def _report_faults(self) -> None:

@@ -282,7 +282,8 @@ class CameraComponent:
                 if message.target_component == 0:
                     return
                 self._deny(
-                    f"it is for camera {camera:g}, but this is camera {ours}; give {ours}, or 0 for all"
+                    f"the command is for camera {camera:g}, but this is camera {ours}; give {ours}, or 0 for"
+                    " all cameras"
                 )
             else:
                 result = self._select(number, parameters, sender, getattr(message, "confirmation", 0), now)

@@ -152,7 +152,9 @@ class LandingTarget:
                     " camera's stamps",
                 )
             elif name:
-                self._report(Severity.INFO, f"image stamps are {name}: converted for LANDING_TARGET")
+                self._report(
+                    Severity.INFO, f"image stamps count in {name}; they are converted for LANDING_TARGET"
+                )
         return None if clock is None else (clock[1] - stamp_ns) / NS
 
     def message(self, estimate: MotionReport, autopilot: ClockMap, now: Instant) -> Message | None:

@@ -284,7 +284,9 @@ class MavlinkNode(Node):
         self._tracker.steered = 0 if report.state is TrackState.IDLE else report.target_id
         if report.state is not TrackState.IDLE and report.target_id != self._target:
             if self._target is not None:
-                self.get_logger().info(f"now showing target {report.target_id} (was {self._target})")
+                self.get_logger().info(
+                    f"ground stations now show target {report.target_id} (was {self._target})"
+                )
             self._target = report.target_id
         self._bridge.track(report)
 

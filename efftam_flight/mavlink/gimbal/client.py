@@ -228,7 +228,7 @@ class GimbalClient:
             self._alive = alive
             self._port.gimbal_alive(alive)
             if alive:
-                self._report(Severity.INFO, "the gimbal sends again")
+                self._report(Severity.INFO, "the gimbal sends messages again")
             else:
                 self._report(Severity.ERROR, "the gimbal is silent: rates are zero; check its power and link")
 

@@ -140,7 +140,8 @@ class GimbalHolder:
         """Request control if it is wanted and was not held since the last `want`. Control that was held and
         lost is not requested again, because another component may need it. ``gates``: see `AutopilotKind`."""
         is_unanswered = self.control is Control.UNKNOWN and now_s - self._asked_s >= MANAGER_S
-        # The controller must receive the reason, because no rate can be sent to such a manager.
+        # A manager that does not report who is in control, and obeys only the component in control, can't be
+        # sent rates. So the controller must receive this reason.
         if self.wanted and gates and is_unanswered:
             self._set(Control.NOBODY, ReasonCode.MANAGER_SILENT.reason(limit_s=MANAGER_S))
         if not self.wanted or self._held or self.control is Control.HELD or now_s < self._next_try_s:

@@ -184,7 +184,8 @@ class Loop:
         ours, manager = self._config.yaw_lock, self._manager
         if manager is not None and manager.yaw_lock != ours:
             raise InputError(
-                f"yaw_lock is {ours} here and {manager.yaw_lock} in efftam_mavlink; set both alike"
+                f"yaw_lock is {ours} in efftam_gimbal and {manager.yaw_lock} in efftam_mavlink;"
+                " set both alike"
             )
 
     def _tick(self, now: Instant) -> None:
@@ -239,7 +240,8 @@ class Loop:
     def _take_attitude(self, sample: AttitudeSample) -> None:
         if not self._control.on_attitude(sample, self._now):
             raise InputError(
-                "attitude ignored: it is no rotation, or its stamp lies in the future; compare the clocks"
+                "attitude ignored: its quaternion is no rotation, or its stamp lies in the future; compare"
+                " the clocks"
             )
 
     def _on_heading(self, message: Any) -> None:
