@@ -32,8 +32,8 @@ UNASKED_S = 10.0
 FIRST_S = 5.0
 FOLLOW_COMPONENT = mav.MAV_COMP_ID_ONBOARD_COMPUTER
 TEXT_BYTES, MAX_PIECES = 50, 5
-# At the end the stop sequence may take END_S. Then the links stay open for READ_S, so that the last messages
-# are read. Both together must take less than 5 s, after which launch kills the process.
+# When the bridge ends, the stop sequence may take END_S. Then the links stay open for READ_S, so that the
+# last messages are read. Both together must take less than 5 s, after which launch kills the process.
 END_S, READ_S = 3.0, 0.2
 
 

@@ -202,8 +202,8 @@ class CameraComponent:
         for (number, link), due_s in self._due.items():
             wanted = [s for (of, sender), s in self._intervals.items() if (of, sender[0]) == (number, link)]
             if wanted and now.steady_s >= due_s:
-                # The next time counts from when this message was due, not from this tick. Otherwise the rate
-                # would be lower than requested.
+                # The next message is scheduled from the time at which this one was due, not from this tick.
+                # Otherwise the rate would be lower than requested.
                 self._due[number, link] = max(due_s + min(wanted), now.steady_s)
                 self._send_stream(number, link, now)
         for key, command in self._commands.items():

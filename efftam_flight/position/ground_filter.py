@@ -43,8 +43,9 @@ SPEED_SHARE = 0.05
 class Height:
     """The camera's height above the ground: ``value``, m, with its standard deviation ``error``, m.
 
-    ``range_m``: the measured range along ``axis``, if the height was computed from it, m; 0 otherwise. Then
-    an error of the tilt is an error of the height, too. ``axis``: unit vector, north, east, down.
+    ``range_m``: the measured range along ``axis``, if the height was computed from it, m; 0 otherwise. If the
+    height was computed from a range, an error of the tilt is an error of the height, too. ``axis``: unit
+    vector, north, east, down.
     """
 
     value: float

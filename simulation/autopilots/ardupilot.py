@@ -29,7 +29,7 @@ WISH_S = 0.02  # interval of message 284, which is sent at 50 Hz
 # multiples, the delay is then about the 13 ms that were measured with the real ArduPilot.
 WISH_PHASE_S = 0.011
 SHORTEST_US = 4000.0
-# Time after boot until ArduPilot moves its gimbal, s. Then it uses the last rates that it received before.
+# Time after boot until ArduPilot moves its gimbal, s. It then begins with the last command that it received.
 AWAKE_S = 9.0
 # RC channel of the gimbal's yaw stick, and the yaw rate of the full stick, rad/s.
 STICK, STICK_RATE = 7, 0.5

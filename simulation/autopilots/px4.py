@@ -127,7 +127,7 @@ class PX4(Autopilot):
             self._wish_s = self._clock()
             self.acknowledge(port, message, ACCEPTED)
         elif number in ROI:
-            # PX4 obeys this command of any component. It does not change who is in control.
+            # PX4 obeys this command of any component. The command does not change who is in control.
             self._wish = self.roi
             self.acknowledge(port, message, ACCEPTED)
         elif number == mav.MAV_CMD_DO_MOUNT_CONTROL:

@@ -1,4 +1,4 @@
-"""Decides which rates are sent to the gimbal and when, and runs the stop sequence at the end."""
+"""Decides which rates are sent to the gimbal and when, and runs the stop sequence after each motion."""
 
 from __future__ import annotations
 

@@ -181,8 +181,8 @@ class Follow:
         elif self._sent and self._unseen_s(now) > PREDICTED_S:
             self._end(UNSEEN)
         elif now.steady_s >= self._next_send_s:
-            # The next time counts from when this message was due, not from this tick. Otherwise the rate
-            # would be too low.
+            # The next message is scheduled from the time at which this one was due, not from this tick.
+            # Otherwise the rate would be too low.
             self._next_send_s = max(self._next_send_s + SEND_S, now.steady_s)
             self._serve(now)
 
