@@ -187,7 +187,7 @@ class Commands:
         """Arm, enable or stop steering of the gimbal (op "steer") or following by the vehicle (op "follow").
 
         Every page may stop; only the page with the right to command may arm and enable. ``armed_s``:
-        monotonic time of the first press, -inf if there was none.
+        monotonic time of the first press, s; -inf if there was none.
         """
         is_gimbal = message.op == "steer"
         whose = CONTROLLER if is_gimbal else BRIDGE

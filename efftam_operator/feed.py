@@ -27,7 +27,8 @@ class Picture:
     ``stamp_ns``: time by the camera's clock, ns. Exactly one of ``jpeg`` and ``bgr`` is given:
     ``jpeg`` is the camera's own JPEG; ``bgr`` returns the pixels, uint8 [H, W, 3]. ``bgr`` is called only
     when a page needs the image, on the encoder's thread; it may raise InputError for an unknown encoding.
-    ``nbytes``: memory that this picture occupies. ``still_s``: time in which no pixel has changed, s.
+    ``nbytes``: memory that this picture occupies. ``still_s``: for how long no pixel has changed before this
+    picture, s.
     """
 
     stamp_ns: int

@@ -257,9 +257,10 @@ class OperatorServer:
         return connection
 
     def _drop_strangers(self) -> None:
-        """Close strangers that send no request in time, and those beyond `MAX_STRANGERS`.
+        """Close strangers (connections not admitted as a page) that are too slow or too many.
 
-        Of the latter, the oldest connection of the address with the most connections is closed first.
+        A stranger is too slow if it sends no request within `STRANGER_S`. While there are more than
+        `MAX_STRANGERS`, the oldest connection of the address with the most connections is closed.
         """
         now_s = time.monotonic()
         for connection, asked_s in list(self._strangers.items()):

@@ -3,7 +3,7 @@
 export const TRAIL_MS = 60000;
 // Distance between two points of the trail, m.
 const TRAIL_STEP_M = 0.5;
-// The map shows ROOM times the span of vehicle and target, and at least MIN_SPAN_M * ROOM, m.
+// On each axis the map shows ROOM times the extent of all that is on it, for which at least MIN_SPAN_M metres are assumed.
 const ROOM = 1.25, MIN_SPAN_M = 20;
 const BAR_PX = 90, BAR_ROOM_PX = 30;
 

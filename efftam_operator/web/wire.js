@@ -42,8 +42,9 @@ export function selectMessage(id, stamp, selection, target = 0) {
 const toMs = (ns) => Number(ns / 1000n) / 1000;
 
 /**
- * Estimates the server's clock from pings: its offset is the server's time minus the middle of sending and receiving. Of the
- * last ten pings, the one with the shortest way is used. Page times are in ms, of any monotonic clock.
+ * Estimates the server's clock from pings. The offset between the clocks is the server's time minus the mean of the page
+ * times at which the ping was sent and its answer received. Of the last ten pings, the one that was answered fastest is
+ * used. Page times are in ms, of any monotonic clock.
  */
 export class ServerClock {
   #samples = [];
