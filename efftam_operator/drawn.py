@@ -31,7 +31,7 @@ REPEAT_S = 0.2
 
 
 class DrawnPrompt:
-    """The feed of a program that tracks a video file, which calls `ask` and `show` from its tracking thread."""
+    """The feed of a program that tracks a video file. Its tracking thread calls `ask` and `show`."""
 
     def __init__(self) -> None:
         self._sink: feed.Sink | None = None

@@ -80,7 +80,8 @@ class AttitudeWindow:
                 yaw = heading.yaw + heading.yaw_rate * ahead_s
                 half = (-yaw if attitude.counts_from_north else yaw) / 2
                 c, s = math.cos(half), math.sin(half)
-                other = (c * w - s * z, c * x - s * y, c * y + s * x, c * z + s * w)  # q turned about the axis that points down
+                # The attitude in the other frame is q, turned by the yaw about the axis that points down.
+                other = (c * w - s * z, c * x - s * y, c * y + s * x, c * z + s * w)
         self._seen.append((now_s, (w, x, y, z), other))
         self._newest_is_from_north = attitude.counts_from_north
         while now_s - self._seen[0][0] > 2 * STANDS_S:
@@ -198,7 +199,8 @@ class GimbalWatch:
     def judge_stop(self, now_s: float) -> str:
         """Update the attribute `stop`, the state of the last STOP.
 
-        Returns "", except in the state UNCONFIRMED: then one line, why the STOP is not confirmed and what to do.
+        If the state is UNCONFIRMED, returns in one line why the STOP is not confirmed and what to do. Otherwise
+        returns "".
         """
         if self._stop_s is None or self.stop is Stop.STOPPED:
             return ""

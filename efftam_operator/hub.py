@@ -315,7 +315,10 @@ class LastReceived:
         self.latency_ms = float("nan")
 
     def watched(self, now_s: float) -> bool:
-        """Note that pictures are received from now on. Returns whether the last picture is older than `OLD_S`."""
+        """Note that pictures are received from now on.
+
+        Returns whether the last picture is older than `OLD_S`, or there is none.
+        """
         is_old = self._picture_s is None or now_s - self._picture_s > OLD_S
         self._picture_s = now_s
         return is_old
@@ -349,8 +352,9 @@ class LastReceived:
         image_s = 0.0 if self._picture_s is None else now_s - self._picture_s
         camera = "alive"
         if image_s > self._silent_s:
-            # ahead_s: by how much the last image that the tracker answered is newer than the last image that this
-            # server received. If it is clearly newer, the camera sends, but its images do not arrive here.
+            # ahead_s: by how much the last image that the tracker answered is newer than the last image that
+            # this server received. If it is clearly newer, the camera sends, and only this server receives
+            # nothing.
             ahead_s = image_s - silence_s - (self.latency_ms / 1e3 if abs(self.latency_ms) < 1e4 else 0.0)
             camera = "unseen" if ahead_s > self._silent_s / 2 else "stopped"
         return {

@@ -56,7 +56,10 @@ class Pace:
 
     @property
     def is_slow(self) -> bool:
-        """Whether the last picture occupied the link longer than `WANTED_S`; then pictures are sent singly."""
+        """Whether the last picture occupied the link for more than `WANTED_S`.
+
+        If so, only one picture at a time is sent.
+        """
         return bool(self._taken_s) and self._taken_s[-1] > WANTED_S
 
     @property

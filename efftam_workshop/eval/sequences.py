@@ -133,7 +133,7 @@ def read_own(folder: Path, table: Path | None = None) -> Sequence:
 
     ``table``: if there are several targets, the table of one of them: boxes.csv, boxes_2.csv, ... The
     sequences are then called ``name#1``, ``name#2``, ..., and only the first can have masks. Raises
-    InputError.
+    InputError if the video is missing, or if a table or the masks are invalid.
     """
     path = table or folder / "boxes.csv"
     boxes = boxes_by_frame(path)

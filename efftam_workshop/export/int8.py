@@ -37,7 +37,7 @@ from efftam_workshop.export.onnx.folding import drop_unused, evaluated, replace
 
 MIN_FRAMES = 2
 METHOD = "extremes, symmetric, weights per channel"
-"""How the ranges follow from the inputs. It is part of the clip's hash, so a change makes engines stale."""
+"""How quantisation ranges are computed. The text is part of the clip's hash: a change makes engines stale."""
 
 
 @dataclass(frozen=True)

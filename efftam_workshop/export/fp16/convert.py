@@ -50,7 +50,7 @@ def load_graphs(bundle: Bundle) -> dict[str, onnx.ModelProto]:
 
 
 def plain_graph(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return an FP32 copy of ``model``, which is converted and with which the result is compared.
+    """Return an FP32 copy of ``model``, from which FP16 graphs are made and with which they are compared.
 
     TensorRT's parser accepts the copy (`trt_ready`). Weights stored as FP16 with a Cast become FP32 weights.
     Casts from FP32 to FP32 are removed.
@@ -85,7 +85,7 @@ def in_groups(plain: onnx.ModelProto, form: str) -> onnx.ModelProto:
     """Divide attentions with one wide head into `GROUPS` heads, which TensorRT can fuse.
 
     Fused attentions store no scores. All heads have the same keys and values; each has a part of the queries.
-    The result is the same. Forms other than `FORM` are returned unchanged.
+    The result is the same. If ``form`` is not `FORM`, ``plain`` is returned unchanged.
     """
     if form != FORM:
         return plain
