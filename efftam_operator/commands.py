@@ -149,7 +149,7 @@ class Commands:
         self._require_seat(viewer)
         if not viewer.selections.allows(time.monotonic()):
             most = f"{self._settings.selections_per_s:g} selections in a second"
-            raise InputError(f"more than {most}; wait a moment")
+            raise InputError(f"this page has sent more than {most}; wait for a second and select again")
         if not message.turns and self._would_turn(message.selection.target_id):
             raise InputError(
                 "the gimbal is steered and would turn to the new target; draw again and confirm it"

@@ -199,8 +199,8 @@ class GimbalWatch:
     def judge_stop(self, now_s: float) -> str:
         """Update the attribute `stop`, the state of the last STOP.
 
-        If the state is UNCONFIRMED, returns in one line why the STOP is not confirmed and what to do. Otherwise
-        returns "".
+        If the state is UNCONFIRMED, returns in one line why the STOP is not confirmed and what to do.
+        Otherwise returns "".
         """
         if self._stop_s is None or self.stop is Stop.STOPPED:
             return ""

@@ -129,8 +129,8 @@ class OperatorServer:
         except OSError as error:
             await self._runner.cleanup()
             raise InputError(
-                f"port {settings.port} of {settings.address} can't be listened on ({error.strerror}); "
-                "choose another port or end what uses it"
+                f"the server can't listen on port {settings.port} of {settings.address} ({error.strerror}); "
+                "choose another port or end the program that uses this port"
             ) from None
         self.port = self._listener.sockets[0].getsockname()[1]
         self._hub.attach(loop)
@@ -175,7 +175,8 @@ class OperatorServer:
             context.load_cert_chain(certificate, key)
         except ssl.SSLError as error:
             raise InputError(
-                f"{certificate} with {key} can't be used ({error.reason}); give PEM files that fit"
+                f"{certificate} with {key} can't be used ({error.reason}); "
+                "give PEM files of a certificate and of its own key"
             ) from None
         return context
 

@@ -13,11 +13,11 @@ export const WHOLE_SEQ = 0;
 /** Decode a binary message into {stamp, sentNs, seq, width, height, payload}. Width and height are those of the camera's
  * image, 0 if they are the same as the payload's. Throws an Error that states what is wrong with the message. */
 export function decodeFrame(buffer) {
-  if (buffer.byteLength <= HEADER_BYTES) throw new Error(`a frame of ${buffer.byteLength} bytes is too short`);
+  if (buffer.byteLength <= HEADER_BYTES) throw new Error(`the server has sent a frame of ${buffer.byteLength} bytes, which is too short`);
   const data = new DataView(buffer);
-  if (data.getUint32(0, true) !== MAGIC) throw new Error("a binary message that is no frame");
-  if (data.getUint8(4) !== VERSION) throw new Error(`frames of version ${data.getUint8(4)}; reload the page`);
-  if (data.getUint8(5) !== CODEC_JPEG) throw new Error(`frames of unknown codec ${data.getUint8(5)}; reload the page`);
+  if (data.getUint32(0, true) !== MAGIC) throw new Error("the server has sent a binary message that is no frame");
+  if (data.getUint8(4) !== VERSION) throw new Error(`the server sends frames of version ${data.getUint8(4)}, which this page can't decode; reload the page`);
+  if (data.getUint8(5) !== CODEC_JPEG) throw new Error(`the server sends frames of the unknown codec ${data.getUint8(5)}; reload the page`);
   return {
     width: data.getUint16(6, true),
     height: data.getUint16(8, true),

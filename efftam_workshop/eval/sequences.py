@@ -175,8 +175,8 @@ def boxes_by_frame(path: Path) -> NDArray[np.float64]:
             ) from None
         if frame < 0 or frame <= max(found, default=-1):
             raise InputError(
-                f"{path} has frame {frame} behind {max(found, default='nothing')}; frames count from 0 and"
-                " each may come once"
+                f"{path} has frame {frame} after {max(found, default='nothing')}; frames must count from 0"
+                " and increase"
             )
         if frame > MAX_FRAMES:
             raise InputError(f"{path} has frame {frame}; at most {MAX_FRAMES} are read")

@@ -168,7 +168,9 @@ def record(
             clock.after_frame(watched)
     recorder.is_on = False
     if not recorder.spans:
-        raise InputError(f"the first {first} frames are not recorded and there are no more; give more")
+        raise InputError(
+            f"the first {first} frames are not recorded, and no frame follows them; give more frames"
+        )
     plain_ms = _median_ms(unrecorded)
     if clock is None:
         return Timeline(ON_THE_HOST, timed_frames(recorder.spans, None), plain_ms, has_gpu=False)

@@ -412,7 +412,7 @@ class CompactTwoWayLayer(nn.Module):
     def forward(
         self, batch: int, q: Tensor, k: Tensor, tokens: Tensor, position: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute the rest of the layer after `among_tokens`, for rows of tokens ``q`` and of the image ``k``.
+        """Compute the rest of the layer after `among_tokens`, for rows ``q`` (tokens) and ``k`` (image).
 
         The positional encoding of ``q`` is the initial ``tokens``; that of ``k`` is ``position``. Returns
         the new ``q``, the new ``q`` plus its positional encoding, and the new ``k``.
