@@ -78,7 +78,7 @@ class Pace:
         return bool(self._under_way)
 
     def greeted(self, way_s: float) -> None:
-        """Note after what time, s, the page's answer to a short message arrived."""
+        """Note that the page answered a short message after ``way_s`` seconds."""
         self._delay_s = min(self._delay_s, way_s)
 
     def sent(self, seq: int, nbytes: int, whole_px: int, now_s: float) -> None:

@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     library = load_library()
     progress = BuildProgress(args.quiet or args.json)
     with device_session() as (cuda, facts, stream), closing(progress):
-        # The scores need no GPU, but take long. So they are computed only after a GPU was found.
+        # Measuring the loss of accuracy needs no GPU, but takes long. So a GPU is searched for first.
         if clip is not None and args.sequences:
             cost = cost_of_int8(bundle, clip, args.sequences, args.quiet or args.json)
             print(cost.text, file=sys.stderr)

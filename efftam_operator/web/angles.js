@@ -1,7 +1,7 @@
 // Two scales that show the direction of the gimbal between its stops: pitch at the right, yaw at the bottom.
 
 const LENGTH_PX = 110, RIGHT_PX = 22, BELOW_PX = 32, TEXT_PX = 40;
-// If the free area is lower than this, the yaw scale is not painted.
+// The yaw scale is painted only in an area of at least this height.
 const MIN_HEIGHT_PX = 150;
 // A scale has the warning colour when the angle is at most this far from a stop, degrees.
 const NEAR_DEG = 3;

@@ -144,7 +144,8 @@ export class Viewport {
     this.#move(dx, dy);
   }
 
-  /** While `isFilled`, move the picture just so far that `box` (image px) is KEPT_SHARE of the view away from its borders. */
+  /** While `isFilled`, move the picture just so far that `box` (image px) is at least KEPT_SHARE of the view away from
+   * the view's borders. */
   keepInView(box) {
     if (!this.isFilled || this.zoom === 1) return;
     const { view, insets } = this, { scale } = this;

@@ -3,7 +3,8 @@
 export const TRAIL_MS = 60000;
 // Distance between two points of the trail, m.
 const TRAIL_STEP_M = 0.5;
-// On each axis the map shows ROOM times the extent of all that is on it, for which at least MIN_SPAN_M metres are assumed.
+// On each axis the map covers ROOM times the distance between its outermost places, or ROOM * MIN_SPAN_M metres if this is
+// more.
 const ROOM = 1.25, MIN_SPAN_M = 20;
 const BAR_PX = 90, BAR_ROOM_PX = 30;
 

@@ -28,7 +28,7 @@ from efftam_ros.tools.common.interruption import SIGNALS
 from efftam_workshop.bench.moving_target import PERIOD_NS, endless
 
 SIZE = (1280, 720)
-SMALL = (64, 36)  # images so small that all arrive, to wait until the node answers
+SMALL = (64, 36)  # px; images this small all arrive, so they show whether the node answers
 PATIENCE_S = 120.0  # the node's back end may compile for minutes, unless `efftam build` was run before
 SETTLE_S = 2.0
 TRACKER = "import sys; from efftam_ros.ros.main import main; sys.exit(main('efftam_tracker', sys.argv))"

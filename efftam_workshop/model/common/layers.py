@@ -47,8 +47,8 @@ def dot_product_attention(
 
     ``bias`` broadcasts to the logits. The query is scaled before the product, because unscaled logits would
     overflow in FP16. During export the two products and the softmax are separate operators, so that each gets
-    its own precision. PyTorch's fused kernel is used only outside export, because the exporter would scale
-    the keys too.
+    its own precision. PyTorch's fused kernel is used only outside export, because the exporter would make
+    it scale the keys too.
     """
     query = query * head_size**-0.5
     if not torch.onnx.is_in_onnx_export():
