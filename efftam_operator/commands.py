@@ -22,7 +22,7 @@ from efftam_ros.core.errors import InputError
 ARMED_FROM_S = 0.3
 ARMED_FOR_S = 5.0
 # For this time after an enable command the gimbal counts as steered, s. By then the controller's status has
-# arrived, which shows whether it is.
+# arrived, which shows whether the gimbal is steered.
 STATUS_S = 1.0
 CONTROLLER = "the gimbal's controller"
 BRIDGE = "the MAVLink bridge"
@@ -159,7 +159,8 @@ class Commands:
     def _draw(self, viewer: Viewer, message: wire.Message) -> None:
         """Carry out "hold" or "propose", which a page sends while its user draws.
 
-        Requests of pages that may not command are ignored: the tracker holds one image at a time.
+        Requests of pages that may not command are ignored, because the tracker keeps only one image at a time
+        for a drawing.
         """
         if self.seat.holder(time.monotonic()) != viewer.name:
             return

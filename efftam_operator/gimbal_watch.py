@@ -80,7 +80,7 @@ class AttitudeWindow:
                 yaw = heading.yaw + heading.yaw_rate * ahead_s
                 half = (-yaw if attitude.counts_from_north else yaw) / 2
                 c, s = math.cos(half), math.sin(half)
-                # Turning the attitude by the vehicle's yaw about the axis that points down changes its reference
+                # A turn by the vehicle's yaw about the axis that points down changes the attitude's reference
                 # from north to the vehicle's nose, or from the nose to north.
                 other = (c * w - s * z, c * x - s * y, c * y + s * x, c * z + s * w)
         self._seen.append((now_s, (w, x, y, z), other))

@@ -225,7 +225,7 @@ class Hub:
                     chain.restart()
                 self.send_to_all(self.status_message())
             case feed.Lifecycle():
-                # While no page is visible, boxes are not received: an active node counts as an answer.
+                # While no page is visible, boxes are not received. So an active node counts as an answer.
                 chain.inactive = report is feed.Lifecycle.INACTIVE
                 if report is feed.Lifecycle.ACTIVE and not self._is_watched:
                     chain.answered_s = now_s

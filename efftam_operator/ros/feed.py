@@ -246,7 +246,8 @@ class RosFeed:
     def _subscribe_anew(self) -> None:
         """Subscribe to boxes anew if none has arrived for `_patience_s`, and double that time.
 
-        Called while images arrive and boxes have a publisher: then the subscription may have failed.
+        This is called only while images arrive and boxes have a publisher. If no box arrives then, the
+        subscription may have failed.
         """
         if time.monotonic() - self._received_s < self._patience_s or self._sink is None:
             return

@@ -12,7 +12,7 @@ const BAR_PX = 90, BAR_ROOM_PX = 30;
 export class Trail {
   #points = [];
 
-  /** Add the position {x, y} at `nowMs`, m to the east and north. null removes all points: another target begins. */
+  /** Add the position {x, y} (m to the east and north) at `nowMs`. null removes all points, because another target begins. */
   add(place, nowMs) {
     if (place === null) {
       this.#points = [];

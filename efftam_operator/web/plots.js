@@ -141,7 +141,7 @@ export class Plots {
     const left = Math.max(x0, LEFT_PX), width = x1 - left;
     if (width <= 0) return;
     if (!STATES[state]) {
-      // A piece without a state: no images arrived.
+      // This piece of the ribbon has no state, because no images arrived.
       context.fillStyle = this.faint;
       context.fillRect(left, top + RIBBON_PX / 2, width, 1);
       return;

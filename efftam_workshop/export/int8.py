@@ -106,7 +106,10 @@ def dynamic_inputs(samples: Sequence[Arrays]) -> list[Arrays]:
 
 
 INT8_MODULES = ("image_encoder", ATTENTION)
-"""Graphs that INT8 makes faster. The others are small; products of two activations are not quantised."""
+"""Graphs that INT8 makes faster; the other graphs are too small.
+
+In these graphs only products with constant weights are quantised.
+"""
 PRODUCTS = ("MatMul", "Gemm")
 
 Inputs = Mapping[str, NDArray[Any]]

@@ -166,8 +166,8 @@ class _PrecisionAssignment:
         self._model = onnx.shape_inference.infer_shapes(model, strict_mode=True)
         graph, found = self._model.graph, attentions(model)
         self._kept = float32_nodes(self._model).union(*(float32_parts(one, form) for one in found))
-        # Products that sum in FP32 get factors rounded to FP16: kernels fuse this form, and TF32 would not
-        # change them.
+        # The factors of products that sum in FP32 are rounded to FP16. Kernels fuse this form, and TF32 does
+        # not change such products.
         self._narrowed = {one.value if form == "fused_fp32" else one.score for one in found}
         self._fused = self._narrowed if form == "fused_fp32" else set()
         self._weights = {tensor.name: tensor for tensor in graph.initializer}

@@ -137,9 +137,9 @@ def boxes_and_areas(logits: Tensor) -> tuple[Tensor, Tensor]:
     """Compute boxes [K,4] and areas [K] of the masks with the logits [K,n,n].
 
     Boxes are left, top, right, bottom in network px; areas are in network px^2. Edges are the outermost zero
-    crossings of the column and row maxima, linear between pixel centres. If a mask touches the image border,
-    its edge lies on the border. An empty mask gives zeros. NaN or infinite logits give a NaN area, so that a
-    broken network is not mistaken for an empty mask.
+    crossings of the column and row maxima, interpolated linearly between pixel centres. If a mask touches the
+    image border, its edge lies on the border. An empty mask gives zeros. NaN or infinite logits give a NaN
+    area, so that a broken network is not mistaken for an empty mask.
     """
     edges = _outermost(*_crossings(torch.cat([logits.amax(dim=1), logits.amax(dim=2)])))
     boxes = torch.cat(edges).reshape(4, -1).transpose(0, 1)

@@ -299,7 +299,8 @@ class CompactMemoryAttention(nn.Module):
     ) -> Iterator[Memory]:
         """Yield the memory for each layer. All layers are projected at once.
 
-        ``maps`` [B,T,N,M] have positions. ``pointers`` [B,P,C] have none; each pointer becomes C/M tokens.
+        ``maps`` [B,T,N,M] get positional encodings. ``pointers`` [B,P,C] get none; each pointer becomes C/M
+        tokens.
         """
         batch = batch_of(maps)
         crosses: list[Any] = [layer.cross_attention for layer in self.layers]

@@ -95,7 +95,7 @@ class MemoryAttention(nn.Module):
         return conditioned.transpose(1, 2).reshape(1, self.channels, self.grid, self.grid)
 
     def _key_rotation(self, maps: Tensor, chunks: Tensor) -> Rotation:
-        """Return the grid's rotation once per map, followed by no rotation for the pointers' tokens."""
+        """Return the grid's rotation once per map, then the identity for each token of the pointers."""
         still = torch.zeros_like(chunks[:, :1]).expand(-1, self.channels // 2)
         size = (maps.shape[0], -1, -1)
         cosines = self.cosines.expand(size).reshape(-1, self.channels // 2)
