@@ -361,7 +361,7 @@ def test_every_picture_is_shown_and_small():
 
 def test_the_page_on_track_json_names_every_field():
     from efftam_ros.core.types import Track, TrackState
-    from efftam_ros.tools.track import frame_record
+    from efftam_ros.tools.common.track_json import frame_record
 
     _, frames = PAGES["docs/track_json.md"].split("A record of `frames`:")
     named = [name for row in re.findall(r"^\| (`[^|]+)", frames, re.M) for name in re.findall(r"\w+", row)]
