@@ -167,7 +167,7 @@ class FrameState(ABC):
         for look in looks:
             frames[look.target] = self._checked(image, look)
         if len(frames) < len(looks) or prompted > 1:
-            raise ValueError(f"one look per target and one prompt per call: {looks}")
+            raise ValueError(f"one call may look once at each target, and for one prompt; it has {looks}")
         if prompted:
             # A back end may have one buffer of prompted features for all targets. The new prompt overwrites
             # it, so an earlier prompted look can no longer be remembered.

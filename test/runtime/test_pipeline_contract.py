@@ -137,7 +137,7 @@ def test_a_look_that_means_nothing_is_an_error(pipeline: Pipeline, look: Look) -
 
 def test_one_target_has_one_look_in_a_call(pipeline: Pipeline) -> None:
     look = Look(0, (window(1),), ONE_MAP)
-    with pytest.raises(ValueError, match="one look per target"):
+    with pytest.raises(ValueError, match="look once at each target"):
         pipeline.look(clip_image(1), [look, look])
 
 

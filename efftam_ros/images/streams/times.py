@@ -181,8 +181,9 @@ class FileTimes:
                 del self._unused[bisect_left(self._unused, own_ns)]
             return [image.own_ns for image in waiting]
         times = self._unused[: len(waiting)]
-        if times:
-            del self._unused[0]
+        if not times:
+            return [None] * len(waiting)
+        del self._unused[0]
         if self._delay_ns is None:
             is_first = self._last_ns is None and self._start_ns is not None
             self._delay_ns = times[0] - self._start_ns if is_first and self._start_ns is not None else 0
