@@ -46,8 +46,7 @@ def stamp_like(stamp: Any, ns: int) -> Any:
 
 
 class StampGuard:
-    """Withholds single images of a stream whose stamp is before the last one, or too far ahead of the
-    arrival.
+    """Withholds an image if its stamp is before the previous stamp, or too far ahead of the image's arrival.
 
     If the stamp of the next image is later than that of the withheld image, the clock was set or a bag was
     played again. The new stamps are accepted from then on.
@@ -101,12 +100,12 @@ class StampGuard:
 
 
 MAX_FRAME_ID = 256
-"""Most characters of an image's frame_id, which is copied into every answer and stored with every kept
-image."""
+"""Most characters of an image's frame_id, which is copied into every result message and stored with every
+kept image."""
 
 
 def check_header(header: Any) -> None:
-    """Raise InputError if the frame_id of an image's header is too long to be copied into the answers."""
+    """Raise InputError if the frame_id of an image's header is too long for the result messages."""
     if len(header.frame_id) > MAX_FRAME_ID:
         raise InputError(
             f"image frame_id {shown(header.frame_id)} has {len(header.frame_id)} characters; give at most"
@@ -315,7 +314,8 @@ class ImageReader:
             size, nbytes = compressed_size(message, most_pixels), len(message.data)
             pixels = partial(image_from_compressed, message, most_pixels, self.levels)
         header, arrived_s = header_of(message, self._header), arrived_ns * 1e-9
-        # Video packets of identical images differ, so the decoded pixels are compared instead.
+        # To find identical images of a video, the decoded pixels are compared, because even packets of
+        # identical images differ.
         same = np.frombuffer(message.data, np.uint8) if self._decoder is None else self._decoder.luma
         still_s = self._still.look(same, arrived_s)
         note = compressed_note(message) if self._is_compressed else ""

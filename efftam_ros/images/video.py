@@ -41,7 +41,7 @@ LOOKED_AT = 16
 MANY_PIXELS = 2**24
 # A file is truncated if it ends more than this many frame periods before the end that its header declares.
 CUT_PERIODS = 2.5
-# If only the duration of the whole file is known, a difference below this is no truncation, ns, because
+# If only the duration of the whole file is known, a difference below this, ns, is no truncation, because
 # tracks may end a little before the file.
 MIN_CUT_NS = 250_000_000
 

@@ -65,8 +65,9 @@ class Parser(argparse.ArgumentParser):
 class Program:
     """A command with sub-commands.
 
-    ``name``, ``purpose``: for the help; ``modules``: the module of each sub-command, as described at the top
-    of this file; ``optional``: sub-commands of the package ``efftam_workshop``, which may not be installed.
+    ``name``, ``purpose``: name and description of the command, as its help shows them; ``modules``: the
+    module of each sub-command, as described at the top of this file; ``optional``: sub-commands of the
+    package ``efftam_workshop``, which may not be installed.
     """
 
     name: str

@@ -299,8 +299,9 @@ def frame_record(
 ) -> dict[str, Any]:
     """Return the JSON object of one frame. Unknown numbers are null.
 
-    ``index``: the frame's index; ``tracks``: by target id, that of the steered target first; ``places``:
-    positions on the ground by target id, or None. The frame also has all fields of the first track itself.
+    ``index``: the frame's index; ``tracks``: the tracks by target id, with the steered target first;
+    ``places``: positions on the ground by target id, or None. The object also contains all fields of the
+    first track directly, not only in the list "targets".
 
     The field ``stamp_ns`` is text, because programs that read numbers as floats would lose digits.
     """

@@ -31,7 +31,7 @@ row = partial(checks.row, JETSON)
 def jetson_findings(root: Path = Path("/")) -> Iterator[Finding]:
     """Yield the findings on a Jetson, in the order in which they should be corrected.
 
-    On another computer, yield the only finding that this is no Jetson. ``root``: root of the file system, for
+    On another computer the only finding states that this is no Jetson. ``root``: root of the file system, for
     tests.
     """
     yield jetpack(root)
