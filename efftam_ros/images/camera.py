@@ -54,7 +54,7 @@ UDP = {"buffer_size": "2000000", "fifo_size": "50000", "overrun_nonfatal": "1"}
 # FFmpeg opens an .sdp file only with a list of the protocols that the file may name.
 SDP = {"protocol_whitelist": "file,udp,rtp,tcp,crypto"}
 # FFmpeg's formats of playlists, and the option to begin with the newest segment. A playlist delivers all
-# images of a segment at once, so each image is held back until it is due by its time in the stream.
+# images of a segment at once, so each image is held back until its time in the stream is reached.
 SEGMENTED, SEGMENTS = ("hls", "dash"), {"live_start_index": "-1"}
 # If an image of a playlist or video file is late by more than this, ns, it is shown at once, and the
 # following images keep their distance in time from it.
@@ -90,7 +90,7 @@ def local_path(source: str | Path) -> Path:
 
 
 def _is_path(text: str) -> bool:
-    """Return whether a file or folder of this name exists. A device is neither."""
+    """Return whether a file or folder of this name exists. False for a device."""
     try:
         return Path(text).is_file() or Path(text).is_dir()
     except (OSError, ValueError):
@@ -158,7 +158,7 @@ class Camera:
     ``frames`` yields the newest image each time. It drops the images in between, and images that are damaged
     because packets were lost. The ``index`` of an image counts the dropped ones too. When the stream ends or
     sends nothing, it is opened again, after growing pauses. A finished video and a playlist arrive faster
-    than real time. Each of their images is held back until it is due by its time in the stream.
+    than real time. Each of their images is held back until its time in the stream is reached.
 
     Stamps are ns since 1970, see `ArrivalClock`. They follow the system's clock only after it has moved by
     more than 0.1 s against the steady clock.
@@ -461,14 +461,16 @@ class Camera:
             self._follow(images, stream, is_timed, indices)
 
     def _play(self, images: Iterator[Arrived], stream: Any, is_timed: bool, indices: Iterator[int]) -> None:
-        """Show images that are read faster than real time, each when it is due by its time in the stream."""
+        """Show images that are read faster than real time, each when its time in the stream is reached."""
         player, period_ns = _Player(), round(NS / float(rate_of(stream, is_timed)))
         times = FileTimes(period_ns)
         read = (image for _, image in images)
         stamped: Iterator[tuple[int, DecodedImage]]
         if self.has_end and is_timed:
             stamped = times.stamped(read)
-        else:  # no times, or a live playlist: `FileTimes` would wait for images of the next segment
+        else:
+            # A stream without times does not need `FileTimes`. In a live playlist `FileTimes` would wait for
+            # the images of the next segment.
             stamped = (
                 (image.index * period_ns if image.own_ns is None else image.own_ns, image) for image in read
             )
@@ -532,7 +534,8 @@ class Camera:
     def _put(self, index: int, stamp_ns: int, image: DecodedImage, ready_ns: int) -> None:
         """Make an image the newest, unless it is damaged.
 
-        ``stamp_ns``: the image's stamp; ``ready_ns``: when the image may be used. Both on the steady clock.
+        ``stamp_ns``: the image's stamp; ``ready_ns``: time from which the image may be used. Both are ns on
+        the steady clock.
         """
         if not image.is_whole:
             return
@@ -550,14 +553,15 @@ class Camera:
 
 
 class _Player:
-    """Computes when to show images that were read too early, from their times in the stream."""
+    """Computes when to show images that are read faster than real time, from their times in the stream."""
 
     def __init__(self) -> None:
         self._began_ns: int | None = None
         self._last_ns = 0
 
     def due_ns(self, own_ns: int, now_ns: int) -> int:
-        """Return when to show the image whose time in the stream is ``own_ns``, on the steady clock, ns.
+        """Return the time on the steady clock, ns, at which to show the image with the stream's time
+        ``own_ns``.
 
         ``now_ns``: present time on the steady clock. Results of successive calls grow.
         """

@@ -104,14 +104,14 @@ MIN_INLIERS = 12  # least number of corners that agree with the homography
 MIN_INLIER_SHARE = 0.3  # least share of the corners that agree with the homography
 # Least standard deviation of the agreeing corners along both axes, as a share of the image's side.
 MIN_SPREAD = 0.12
-# Largest shift between the kept image and the present one, as a share of the image's longer side.
+# Largest shift between a kept image and the present image, as a share of the image's longer side.
 MAX_KEPT_SHIFT = 1.0
 # Largest shift between consecutive images, as a share of the image's longer side. With a larger shift two
 # images hardly overlap.
 MAX_SHIFT = 0.6
 MAX_ZOOM = 1.6  # largest factor by which the image may grow or shrink from one image to the next
 MAX_PERSPECTIVE = 1.5  # largest ratio of the zooms at two places of the image
-TARGET_MARGIN = 1.5  # width and height of the excluded area around a target, divided by the target's
+TARGET_MARGIN = 1.5  # width and height of the excluded area around a target, divided by those of the target
 
 
 @dataclass
@@ -259,8 +259,8 @@ class ImageCameraMotion:
 def _look_ahead(image: Image, previous: _Previous | None) -> tuple[Grey, _Registration | str]:
     """Return the reduced image, and its registration with ``previous`` or the reason why there is none.
 
-    The reason is empty if no registration was tried, because ``previous`` is None, has another size, or its
-    corners are not followed any further. Raises InputError for a bad image.
+    The reason is empty if no registration was tried, because ``previous`` is None or has another size, or
+    because its corners are not followed any further. Raises InputError for a bad image.
     """
     # With a region, `to_grey` does not store its result in the image, which may never be processed.
     small = _small_grey(image, Region(0, 0, image.width, image.height))
@@ -323,8 +323,8 @@ def _rescaled(matrix: Matrix, scale: float) -> Matrix:
 def _small_grey(image: Image, region: Region | None = None) -> Grey:
     """Return the image in grey, reduced to the width `SMALL_WIDTH_PX`, uint8 [h, w].
 
-    ``region``: None, or the region of the whole image; with the latter `to_grey` does not store its result in
-    the image.
+    ``region``: None, or the region of the whole image. With this region `to_grey` does not store its result
+    in the image.
     """
     height = max(1, round(image.height * SMALL_WIDTH_PX / image.width))
     # To average all pixels of a large image would dominate the computing time. A part of the pixels suffices.

@@ -83,8 +83,8 @@ class StampGuard:
         self._offsets.append(offset_ns)
 
     def _wrong_ns(self, stamp_ns: int, offset_ns: int) -> int:
-        """Return by how much the stamp is too late, ns; negative if it is before the last one; 0 if it can be
-        right.
+        """Return the error of a stamp, ns: positive if the stamp is too late, negative if it is before the
+        previous stamp, and 0 if it may be right.
 
         ``offset_ns``: the stamp minus the arrival, ns.
         """
@@ -250,7 +250,7 @@ class ReceivedImage:
     """The content of one image message.
 
     Attributes:
-        header: The message's std_msgs/Header, copied unchanged into the answers.
+        header: The message's std_msgs/Header, copied unchanged into the result messages.
         stamp_ns: The header's stamp, ns.
         arrived_s: Arrival on a steady clock, or the recording time in a bag, s.
         nbytes: Bytes of memory that are needed to keep the image.
@@ -357,7 +357,7 @@ def fill_image(message: Any, pixels: NDArray[np.uint8], encoding: str, header: A
     """
     for name, value in image_fields(pixels, encoding, message.header if header is None else header).items():
         setattr(message, name, value)
-    # rclpy accepts an array.array at once. Values of every other type it would check pixel by pixel.
+    # rclpy accepts an array.array at once. It would check values of any other type pixel by pixel.
     data = array("B")
     data.frombytes(pixels.data.cast("B"))
     message.data = data

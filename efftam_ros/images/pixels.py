@@ -24,8 +24,8 @@ from efftam_ros.core.types import Image
 
 Pixels = NDArray[Any]
 CHECKED, GREY = "encoding", "grey"
-"""Keys of `Image.derived`. ``CHECKED``: the `Encoding` of a checked image; ``GREY``: its grey version, uint8
-[H, W]."""
+"""Keys of `Image.derived`. ``CHECKED``: the `Encoding` of a checked image; ``GREY``: the image's grey
+version, uint8 [H, W]."""
 
 
 class Region(NamedTuple):
@@ -40,7 +40,7 @@ class Region(NamedTuple):
     def inside(cls, box: Box, share: float, image: Image) -> Region:
         """Return the pixels of the image that a part of a box touches. The region is empty for an empty box.
 
-        The part has the same centre as the box. ``share``: width and height of the part divided by those of
+        The part has the same centre as the box. ``share``: each side of the part divided by the same side of
         the box; may exceed 1.
         """
         if not (min(box.width, box.height) > 0 and math.isfinite(box.x + box.y + box.width + box.height)):

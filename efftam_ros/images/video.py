@@ -37,7 +37,8 @@ ADDRESS_TIMEOUT_S = 10.0
 INDEX_FIRST = "have its index first (ffmpeg -i IN -c copy -movflags +faststart OUT)"
 # If the times of this many first packets are all equal, the stream counts as one without times.
 LOOKED_AT = 16
-# Of images with more pixels than this, only half as many are decoded ahead, to limit the memory.
+# If images have more pixels than this, only half the usual number of images is decoded ahead, to limit the
+# memory.
 MANY_PIXELS = 2**24
 # A file is truncated if it ends more than this many frame periods before the end that its header declares.
 CUT_PERIODS = 2.5
@@ -227,7 +228,8 @@ class VideoFile:
 
         is_address = "://" in self._source and not Path(self._source).exists()
         name = self._source if is_address else file_url(self._source)
-        # FFmpeg could take a file of many JPEGs, by its name, for a single picture.
+        # Without this format, FFmpeg could take a file of many JPEGs for a single picture, because of its
+        # name.
         form = None if is_address or not begins_with_jpeg(self._source) else "jpeg_pipe"
         timeout = ADDRESS_TIMEOUT_S if is_address else None
         try:

@@ -188,7 +188,8 @@ class Program:
 
 
 def open_standard_files() -> list[str]:
-    """Open /dev/null for each closed standard file (stdin, stdout, stderr), and return the names of these.
+    """Open /dev/null for each closed standard file (stdin, stdout, stderr), and return the names of the
+    closed files.
 
     Otherwise the next file that is opened would get the number of a standard file, and a library's output
     would be written into it.

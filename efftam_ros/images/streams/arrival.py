@@ -13,7 +13,8 @@ NS = 1_000_000_000
 # more than DELAY_STEP_NS and stay so, the stream's clock was set, and the shortest delay is determined anew.
 DELAY_WINDOW_NS, DELAY_STEP_NS = 10 * NS, NS
 # The stream's rate is compared with that of the arrivals over the last RATE_WINDOW_NS. If stamps are computed
-# from the arrivals, the last ARRIVAL_WINDOW_NS are used, because the rate of such a stream may change.
+# from the arrivals, only the arrivals of the last ARRIVAL_WINDOW_NS are used, because the rate of such a
+# stream may change.
 RATE_WINDOW_NS, ARRIVAL_WINDOW_NS = 8 * NS, 2 * NS
 # Stamps that are computed from the arrivals are at most this much before the arrival, ns. This limits their
 # error after a change of the rate.
@@ -29,8 +30,8 @@ JITTER = 1.5
 # A wrong rate is reported only if it was computed over at least this time. The same time is necessary before
 # the stream's times are used again.
 REPORTED_SPAN_NS = 4 * NS
-# At the start a stream may deliver images at once that it stored before. Their delays shrink from image to
-# image. Images are skipped until the shortest delay is stable: for SETTLED_NS it must not shrink by more than
+# At the start a stream may deliver stored images all at once. Their delays shrink from image to image. Images
+# are skipped until the shortest delay is stable: for SETTLED_NS it must not shrink by more than
 # SETTLED_TOLERANCE_NS. No image is skipped later than SETTLE_LIMIT_NS after the first one.
 SETTLED_NS, SETTLED_TOLERANCE_NS, SETTLE_LIMIT_NS = 300_000_000, 20_000_000, 800_000_000
 

@@ -1,5 +1,4 @@
-"""Detects pictures of H.265 that a decoder must leave out, because they refer to pictures that are
-missing."""
+"""Detects pictures of H.265 that a decoder must leave out, because they refer to missing pictures."""
 
 from __future__ import annotations
 

@@ -22,11 +22,11 @@ STEPS = 16
 # share of a period.
 EXPECTED_SHARE = 0.25
 # Some of the next times may be too small, until a later time fits again. Then either the small times are
-# wrong, or the clock was set back. The clock was set back if the time that fits follows the last stamp by
-# less than MIN_SHARE periods per image.
+# wrong, or the clock was set back. The clock was set back if less than MIN_SHARE periods per image lie
+# between the last stamp and the time that fits.
 MIN_SHARE = 0.6
 # If the times step back by at most MAX_CLOCK_STEP_NS, the recorder's clock was set. The shift that
-# compensates the step is then reduced again, per image by the share RETURN_SHARE of a period.
+# compensates the step is then reduced again: with each image by the share RETURN_SHARE of a period.
 MAX_CLOCK_STEP_NS, RETURN_SHARE = 1_000_000_000, 0.1
 # Two times are equal if they differ by less than MIN_STEP_NS, or by less than the share MIN_STEP_SHARE of a
 # period, whichever is shorter.
@@ -70,7 +70,7 @@ class DisplayOrder:
     """
 
     def __init__(self) -> None:
-        # Number of the last images, and their time in the stream.
+        # The last images: number of the image's packet, and the image's time in the stream, ns.
         self._past: deque[tuple[int, int]] = deque(maxlen=BEFORE)
 
     def is_wrong(self, images: Iterable[Timed]) -> bool:
@@ -112,7 +112,7 @@ class FileTimes:
         self._steps: deque[int] = deque([max(1, period_ns)] * STEPS, STEPS)
         self._start_ns = start_ns
         self._order = DisplayOrder()
-        # Times in the file of the images that have no stamp yet, sorted, ns.
+        # Times from the file for the images that have no stamp yet, sorted, ns.
         self._unused: list[int] = []
         # Difference that is subtracted from decoding times when they replace times of display, ns. None
         # before the first such time.
@@ -194,7 +194,7 @@ class FileTimes:
     def _checked(self, times: list[int | None]) -> int:
         """Return the first of ``times`` plus `_shift_ns`, ns, or a replacement if this time is wrong.
 
-        ``times``: times in the file of the next images, ns, in the order of display.
+        ``times``: times from the file for the next images, ns, in the order of display.
         """
         period_ns, last_ns = round(median(self._steps)), self._last_ns
         self._take_shift_back(times[0], period_ns)
@@ -255,7 +255,7 @@ class FileTimes:
         """Reduce the shift that follows from a step of the clock, or end it if the clock stepped forward
         again.
 
-        ``time_ns``: time in the file of the next image, ns, or None.
+        ``time_ns``: time from the file for the next image, ns, or None.
         """
         last_ns, shift_ns = self._last_ns, self._shift_ns
         if time_ns is None or last_ns is None or not shift_ns:
