@@ -67,7 +67,7 @@ class Landmarks:
         none was found."""
         count = min(len(self.points), len(other.points))
         if count < MIN_MATCHES:
-            return f"{count} features (at least {MIN_MATCHES})"
+            return f"{count} features were detected (at least {MIN_MATCHES})"
         pairs = cv2.BFMatcher(cv2.NORM_L2).knnMatch(self.descriptors, other.descriptors, k=2)
         clear = [best for best, second in pairs if best.distance < RATIO * second.distance]
         if len(clear) < MIN_MATCHES:

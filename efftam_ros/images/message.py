@@ -136,7 +136,8 @@ def image_from_message(msg: Any, most_pixels: int = MAX_PIXELS, levels: Levels |
     row = width * encoding.bytes_per_pixel * (2 if is_wide else 1)
     if step < row:
         raise InputError(
-            f"image step is {step} bytes; {width} px in {msg.encoding} have {row}: correct step or width"
+            f"image step is {step} bytes; {width} px in {msg.encoding} need {row}: correct the step or the"
+            " width"
         )
     rows = height * encoding.rows_per_pair // 2
     # Some drivers send the last row without its padding.

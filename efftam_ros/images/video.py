@@ -278,7 +278,8 @@ def times_text(times: FileTimes) -> str:
     found = []
     if times.mended:
         found.append(
-            f"{times.mended} images have no time or a wrong one; a time between their neighbours' is used"
+            f"{times.mended} images have no time or a wrong time; they get times between those of their"
+            " neighbours"
         )
     if times.restarts:
         found.append(

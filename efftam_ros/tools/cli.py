@@ -47,7 +47,7 @@ WORKSHOP = ("bag", "eval", "bench", "export", "build", "fetch")
 GROUP = "efftam.commands"
 INSTALL_WORKSHOP = "pip install '.[workshop]' in a checkout of efftam_ros"
 
-CLOSED = "is closed; to print nothing, send it to /dev/null"
+CLOSED = "is closed; to print nothing, send the output to /dev/null"
 
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130

@@ -80,8 +80,8 @@ class ArrivalClock:
     def stamp_ns(self, own_ns: int, arrived_ns: int) -> int:
         """Return the stamp of the next image on the clock of arrival, ns.
 
-        ``own_ns``: the image's time in the stream, ns; ``arrived_ns``: its arrival, ns. Stamps grow, and are
-        never after the arrival.
+        ``own_ns``: the image's time in the stream, ns; ``arrived_ns``: its arrival, ns. Stamps never
+        decrease, and are never after the arrival.
         """
         if self._is_timed:
             shortest_ns = self._delays[0][1] if self._delays else None

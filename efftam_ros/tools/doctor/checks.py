@@ -72,7 +72,7 @@ def python_findings() -> Iterator[Finding]:
     try:
         manifest, content = read_network()
         size = f"{len(content) / 1e6:.2f} MB, {manifest['size']} numbers for each crop"
-        yield row(PYTHON, "identity network", f"{size}; the parameter identity turns it off")
+        yield row(PYTHON, "identity network", f"{size}; the parameter identity turns this network off")
     except BackendError as error:
         yield Finding(PYTHON, "identity network", "wrong", error.reason, error.remedy)
 
@@ -176,7 +176,7 @@ def fastdds_profile() -> Finding:
     if not middleware().startswith(FAST_DDS):
         return row(ROS, name, f"not used: the middleware is {middleware()}")
     if not values:
-        found = "not set: images above 0.5 MB get lost on Fast DDS (the launch file sets it)"
+        found = "not set: images above 0.5 MB get lost on Fast DDS (the launch file sets the profile)"
         return row(ROS, name, found, remedy)
     for variable, value in values:
         if not Path(value).is_file():
