@@ -262,7 +262,8 @@ def _look_ahead(image: Image, previous: _Previous | None) -> tuple[Grey, _Regist
     The reason is empty if no registration was tried, because ``previous`` is None or has another size, or
     because its corners are not followed any further. Raises InputError for a bad image.
     """
-    # With a region, `to_grey` does not store its result in the image, which may never be processed.
+    # With a region, `to_grey` does not store its result in the image. In an image that is never processed, a
+    # stored result would only take memory.
     small = _small_grey(image, Region(0, 0, image.width, image.height))
     is_next = previous is not None and previous.size == (image.width, image.height)
     if previous is None or not is_next or not previous.follows(previous.corners):

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 ADDRESS_TIMEOUT_S = 10.0
 INDEX_FIRST = "have its index first (ffmpeg -i IN -c copy -movflags +faststart OUT)"
-# If the times of this many first packets are all equal, the stream counts as one without times.
+# If this many packets at the beginning all have the same time, the stream is treated as if it had no times.
 LOOKED_AT = 16
 # If images have more pixels than this, only half the usual number of images is decoded ahead, to limit the
 # memory.

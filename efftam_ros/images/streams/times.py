@@ -77,8 +77,8 @@ class DisplayOrder:
         """Return whether the times in the stream are decoding times.
 
         They are decoding times if they decrease less often in the order of decoding than in the order of
-        display. ``images``: the next images in the order of display; they are examined together with the
-        images that were added.
+        display. ``images``: the next images in the order of display; they are examined together with the last
+        images that were passed to `add`.
         """
         known = [*self._past, *((i.number, i.own_ns) for i in images if i.own_ns is not None)]
         return _descents([own for _, own in known]) > _descents([own for _, own in sorted(known)])
