@@ -17,7 +17,7 @@ from efftam_ros.ros.common.launching import (
     passed_over,
 )
 
-FLIGHT = "flight"  # parameter file of gimbal controller, position and bridge, see flight.launch.py
+FLIGHT = "flight"  # name of the parameter file for the nodes that only flight.launch.py starts
 ON_A_JETSON = (
     "params:=jetson uses the back end {}. TensorRT is faster: build its engines once (efftam build), then add"
     " backend:=tensorrt"

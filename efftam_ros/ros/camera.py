@@ -115,7 +115,7 @@ class CameraNode(Node):
         # When the newest images were published, s on the steady clock.
         self._moments_s: deque[float] = deque(maxlen=RATE_IMAGES)
         self._size = (0, 0)
-        self._damaged = 0  # number of damaged packets at the last diagnostics
+        self._damaged = 0  # number of damaged packets of the stream until the last diagnostics
         self._fault = self._logged = self._error = ""
         self._has_ended = threading.Event()
 

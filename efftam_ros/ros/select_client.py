@@ -75,7 +75,7 @@ def _ask(node: Node, selection: Any, tracker: str, wait_s: float) -> int:
     def decided() -> list[Any]:
         return [r for r in results if r.selection == answer.selection or _answers(r, selection)]
 
-    # The service has checked the selection. The network may still find nothing there and refuse it.
+    # The service accepted the selection. The tracker still refuses it if the network finds no object at it.
     message = answer.message
     if spin(executor, decided, DECISION_S):
         message = decided()[-1].message
@@ -88,7 +88,7 @@ def _ask(node: Node, selection: Any, tracker: str, wait_s: float) -> int:
 
 
 def _answers(result: Any, selection: Any) -> bool:
-    """Return whether ``result`` refuses this selection. The latched topic also delivers an earlier result."""
+    """Return whether ``result`` refuses this selection, and not an earlier one: the topic is latched."""
     return bool(result.outcome == result.REFUSED and result.header == selection.header)
 
 

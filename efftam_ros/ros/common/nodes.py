@@ -318,7 +318,8 @@ class Throttle:
     def __init__(self, write: Callable[[str], object], burst: int = 1, period_s: float = PERIOD_S) -> None:
         self._write, self._burst, self._period_s = write, burst, period_s
         self._lock = threading.Lock()
-        self._passed: dict[str, deque[float]] = {}  # when the last lines were passed, by kind
+        # Times of the last `burst` lines that were passed to `write`, s on the steady clock, by kind.
+        self._passed: dict[str, deque[float]] = {}
         self._held: dict[str, int] = {}  # number of suppressed lines not reported yet, by kind
 
     def __call__(self, kind: str, text: str) -> None:

@@ -102,7 +102,7 @@ AFTER_ERROR_S, ERROR_PERIOD_S = 0.01, 5.0
 def run_node(
     name: str, make: Callable[[], Any], args: list[str] | None, help_text: Callable[[], str] | None = None
 ) -> int:
-    """Run the node that ``make`` returns until a signal.
+    """Make a node by ``make``, and run it until the process receives a signal of `SIGNALS`.
 
     ``make`` and the node's ``start()`` may raise InputError. ``close()`` ends the node. The node may also
     have these attributes:

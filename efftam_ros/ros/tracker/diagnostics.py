@@ -372,8 +372,11 @@ def _number(value: float | None) -> str:
 
 
 def _quantile_ms(ordered_s: Sequence[float], share: float) -> str:
-    """Return a quantile as text, in ms: the smallest of the ordered values (s) that is at least as large as
-    the share ``share`` (0..1) of them; empty if there are none."""
+    """Return a quantile of durations as text, in ms; empty if there are no durations.
+
+    ``ordered_s``: the durations in ascending order, s. ``share``: share of the durations that are not longer
+    than the quantile, 0..1; 0.5 gives the median.
+    """
     if not ordered_s:
         return ""
     rank = -(-len(ordered_s) * share // 1)  # rounded up
