@@ -30,8 +30,8 @@ MAX_NAMED = 3
 # time doubles at each new subscription, up to LONGEST_DEAF_S.
 DEAF_S, LONGEST_DEAF_S = 2.0, 60.0
 # A process that has the DDS participant number of a killed process may receive no image. So this process
-# should take another number if no image has arrived RENEWAL_S seconds after the subscription was first made again.
-# This time is longer than a slow camera needs to start.
+# should take another number if no image has arrived RENEWAL_S seconds after the subscription was made again
+# for the first time. This time is longer than a slow camera needs to start.
 RENEWAL_S = 10.0
 
 

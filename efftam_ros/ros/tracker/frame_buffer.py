@@ -312,9 +312,9 @@ class FrameBuffer:
             return self._kept.newest
 
     def stale(self, now_s: float) -> Reason:
-        """Return the reason IMAGES_STOPPED if the newest image arrived more than ``timeout_s`` ago, see `limit`.
+        """Return the reason IMAGES_STOPPED if the newest image arrived more than ``timeout_s`` ago.
 
-        Else the reason is empty, also before the first image.
+        Else the reason is empty, also before the first image. `limit` changes ``timeout_s``.
         """
         with self._condition:
             newest, timeout_s = self._kept.newest, self._timeout_s
@@ -324,7 +324,7 @@ class FrameBuffer:
         return ReasonCode.IMAGES_STOPPED.reason(silence_s=silence_s, timeout_s=timeout_s)
 
     def done(self, frame: ReceivedImage, now_s: float) -> None:
-        """Record that an image was answered or refused. From ``now_s`` on, a newer image counts as waiting."""
+        """Record that an image was answered or refused. From ``now_s`` on, a newer one counts as waiting."""
         with self._condition:
             self._waiting_s = None if frame is self._kept.newest else now_s
 
