@@ -71,8 +71,8 @@ def camera_node(value):
     """
     if value["image_transport"] not in ("", "raw"):
         raise RuntimeError(
-            f"image_transport:={value['image_transport']} does not fit stream:=, which is published raw;"
-            " leave it out"
+            f"image_transport:={value['image_transport']} can't be used with stream:=, because the stream's"
+            " images are published raw; leave out image_transport"
         )
     own = {name: ParameterValue(value[name], value_type=str) for name in ("stream", "calibration")}
     camera_info = value["camera_info"] or camera_info_beside(value["image"])

@@ -62,7 +62,10 @@ def _ask(node: Node, selection: Any, tracker: str, wait_s: float) -> int:
     asked = {} if selection is None else {"selection": selection}
     future = client.call_async(kind.Request(**asked))
     if not spin(executor, future.done, DECISION_S):
-        print(f"efftam select: {client.srv_name} does not answer in {DECISION_S:g} s", file=sys.stderr)
+        print(
+            f"efftam select: {client.srv_name} did not answer within {DECISION_S:g} s; see the tracker's log",
+            file=sys.stderr,
+        )
         return 2
     answer = future.result()
     if not answer.success:
@@ -113,9 +116,12 @@ def _explain_absence(node: Any, service: str) -> str:
             }
     trackers = ", ".join(sorted(name.removesuffix(f"/{SELECT}") for name in there))
     found = (
-        f"the trackers here are {trackers}: give --namespace, and --node where it is not efftam_tracker"
+        f"these trackers were found: {trackers}; select one by --namespace, and by --node if its name differs"
         if trackers
         else "no tracker was found"
     )
     wanted = node.resolve_service_name(service)
-    return f"no tracker offers {wanted}; {found}; is it configured, and on this ROS_DOMAIN_ID?"
+    return (
+        f"no tracker offers {wanted}; {found}; check that the tracker is configured and has the same"
+        " ROS_DOMAIN_ID"
+    )

@@ -253,7 +253,7 @@ def test_a_file_that_is_no_video_is_an_error_that_names_it(heard, camera, tmp_pa
     ("parameters", "words"),
     [
         ({"stream": ""}, "stream is empty; give rtsp://"),
-        ({"stream": "nowhere.mp4"}, "stream nowhere.mp4 is no URL, device or file"),
+        ({"stream": "nowhere.mp4"}, "stream nowhere.mp4 is neither a URL nor a device nor a file"),
         ({"calibration": "/nowhere.yaml"}, "calibration /nowhere.yaml can't be read"),
         ({"latency": -1.0}, "a number with a decimal point from 0 to 5"),
         ({"hardware_decoder": "abacus"}, "hardware_decoder is 'abacus'"),

@@ -199,12 +199,12 @@ class ImageInput:
             return ""
         if time.monotonic() - max(self._first_anew_s, self._there_s) < RENEWAL_S:
             return ""
-        return f"no image of {self.topic} has ever arrived, although it has a publisher: {self._anew}"
+        return f"no image of {self.topic} has arrived, although the topic has a publisher: {self._anew}"
 
     @property
     def _anew(self) -> str:
         times = "once" if self._made_anew == 1 else f"{self._made_anew} times"
-        return f"the subscription was made anew {times}"
+        return f"the subscription was renewed {times}"
 
     def close(self) -> None:
         self._node.destroy_subscription(self._current.handle)
@@ -216,11 +216,15 @@ class ImageInput:
         """
         found = self._publishers(self.topic)
         if not found:
-            return f"nothing publishes {self.topic} any more" if have_come else self._explain_nobody()
+            return (
+                f"nothing publishes {self.topic} any more; check that the camera driver runs"
+                if have_come
+                else self._explain_nobody()
+            )
         if all(info.topic_type != self._type for info in found):
             return (
-                f"{self.topic} is published as {found[0].topic_type} ({self._named(found)}), this node reads"
-                f" {self._type}; {self._other_transport(found[0].topic_type)}"
+                f"{self.topic} is published as {found[0].topic_type} ({self._named(found)}), but this node"
+                f" reads {self._type}; {self._other_transport(found[0].topic_type)}"
             )
         offered = [info for info in found if info.topic_type == self._type]
         is_reliable = self._current.reliability is ReliabilityPolicy.RELIABLE
@@ -229,12 +233,12 @@ class ImageInput:
         if is_reliable and matched_by_qos and not all(map(_is_reliable, offered)):
             return (
                 f"{self.topic} is published best effort ({self._named(offered)}) and this node subscribes"
-                " reliably: nothing arrives; set image_reliability to auto"
+                " reliably, so no image arrives; set image_reliability to auto"
             )
         if have_come:
             named = self._named(offered)
             anew = f"; {self._anew}" if self._made_anew else ""
-            return f"the publisher of {self.topic} ({named}) is there, and nothing arrives from it{anew}"
+            return f"the publisher of {self.topic} ({named}) still runs, but no image arrives from it{anew}"
         # Imported here, because it is needed only when images are lost.
         from efftam_ros.ros.common.large_images import CAMERA_NODE, large_image_remedy
 
@@ -242,8 +246,8 @@ class ImageInput:
             return f"no image of {CAMERA_NODE} has arrived: its log shows whether it waits for its stream"
         anew = f" ({self._anew})" if self._made_anew else ""
         return (
-            f"{self.topic} is published ({self._named(offered)}) and nothing arrives{anew}: the camera sends"
-            f" nothing, or all is lost on the way; {large_image_remedy(is_reliable)}"
+            f"{self.topic} is published ({self._named(offered)}) and no image arrives{anew}: the camera sends"
+            f" no images, or all are lost on the way; {large_image_remedy(is_reliable)}"
         )
 
     def _explain_nobody(self) -> str:

@@ -136,7 +136,7 @@ class ReportingNode(LifecycleNode):
         If the configuration fails, the node stays unconfigured, and can be configured by a client later.
         """
         if not self.get_parameter("autostart").value:
-            self.get_logger().info("autostart is off: waiting to be configured")
+            self.get_logger().info("autostart is false: configure and activate the node (ros2 lifecycle set)")
         elif self.trigger_configure() == TransitionCallbackReturn.SUCCESS:
             self.trigger_activate()
 
@@ -288,7 +288,7 @@ class Subscriptions:
             )
 
         events = _EventCallbacks(incompatible_qos=on_incompatible, message_lost=lost)
-        events.report = lambda: self._report(f"{middleware()} does not count the messages that {topic} loses")
+        events.report = lambda: self._report(f"{middleware()} can't count the lost messages of {topic}")
         return events
 
 
@@ -331,7 +331,7 @@ class Throttle:
                 return
             passed.append(now)
             held = self._held.pop(kind, 0)
-        self._write(f"{text} ({held} more like it)" if held else text)
+        self._write(f"{text} ({held} similar lines left out)" if held else text)
 
 
 class ThrottledLog:

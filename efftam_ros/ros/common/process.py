@@ -349,7 +349,7 @@ def _run(stop: StopFlag, name: str, make: Callable[[], Any], args: list[str] | N
         # The clean-up of the libraries is skipped: one may abort when it frees memory on the lost device.
         _end_at_once(DEVICE_LOST)
     if renewal and not stop.asked:
-        print(f"{name}: {renewal}; the node is started again as another participant", file=sys.stderr)
+        print(f"{name}: {renewal}; the node now starts again as another DDS participant", file=sys.stderr)
         renew()
     if getattr(node, "is_stuck", False):
         _end_at_once(0)

@@ -133,7 +133,7 @@ class Statistics:
         self._refusal = ""
         self._incompatible = ""  # why a publisher's QoS does not match; empty once an image arrives
         self._input: Mapping[str, str] = {}
-        self._explanation = "is the topic image right?"
+        self._explanation = "check the topic of the images (remap image)"
         self._shared: Sequence[str] = ()
         self._still_s = 0.0
 
@@ -291,7 +291,7 @@ class Statistics:
         period_s = median(b - a for a, b in pairwise(moments_s))
         if period_s <= image_timeout_s or silence_s > MAX_MISSED * period_s:
             return ""
-        return f"images come every {period_s:.2g} s: set image_timeout above twice that"
+        return f"an image arrives only every {period_s:.2g} s: set image_timeout to more than twice this time"
 
     def verdict(self, now_s: float, setup: Setup, image_timeout_s: float) -> Health:
         """Return the health since the last call. The most severe finding gives its level and its message."""

@@ -98,7 +98,7 @@ class KeptImages:
         """
         newest = self.newest
         if newest is None:
-            why = "select once images come (is the topic image right?)"
+            why = "select when images arrive; if none arrives, check the topic of the images (remap image)"
             raise InputError(ReasonCode.NO_IMAGE.reason(why=why))
         if stamp_ns == 0:
             return newest

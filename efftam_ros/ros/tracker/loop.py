@@ -272,7 +272,7 @@ class TrackingLoop:
             if interval_s is not None and target_s * count > interval_s:
                 self._limit = most = max(MIN_TURNS, int(interval_s / target_s))
                 self._table.turns = (
-                    f"{most} of {count} targets are processed in an image, in turn: one takes"
+                    f"only {most} of {count} targets are processed in each image, in turn: one target takes"
                     f" {1e3 * target_s:.0f} ms, and an image comes every {1e3 * interval_s:.0f} ms"
                 )
         if before is not None and self._limit is None:

@@ -302,7 +302,9 @@ class Selections:
         refused, reason = message, NO_REASON
         try:
             if check_selection(message) is Kind.CLEAR:
-                raise InputError("CLEAR proposes no box; give a box, points or a mask")
+                raise InputError(
+                    "a selection of kind CLEAR has no object to propose; give a box, points or a mask"
+                )
             frame, prompt = self._drawn(message)
             refused = self._buffer.propose(Command(message.header, message.target_id), frame, prompt)
             reason = ReasonCode.SUPERSEDED.reason(kind="request")
@@ -347,8 +349,8 @@ def click_selection(click: Any, newest: Any) -> TargetSelection:
         frame = click.header.frame_id
         if newest is not None and frame and frame != newest.frame_id:
             raise InputError(
-                f"the click is in the frame {shown(frame)}, the images in {shown(newest.frame_id)}; publish"
-                " pixels of the image, with its frame_id or none"
+                f"the click has the frame_id {shown(frame)}, the images have {shown(newest.frame_id)};"
+                " publish the click in pixels of the image, with the frame_id of the images or an empty one"
             )
         if newest is not None and stamp_ns(click.header.stamp) <= stamp_ns(newest.stamp):
             selection.header.stamp = click.header.stamp
