@@ -78,7 +78,7 @@ def _ask(node: Node, selection: Any, tracker: str, wait_s: float) -> int:
     def decided() -> list[Any]:
         return [r for r in results if r.selection == answer.selection or _answers(r, selection)]
 
-    # The service accepted the selection. The tracker still refuses it if the network finds no object at it.
+    # The service accepted the selection. The tracker refuses it later if the network finds no object.
     message = answer.message
     if spin(executor, decided, DECISION_S):
         message = decided()[-1].message
@@ -91,7 +91,10 @@ def _ask(node: Node, selection: Any, tracker: str, wait_s: float) -> int:
 
 
 def _answers(result: Any, selection: Any) -> bool:
-    """Return whether ``result`` refuses this selection, and not an earlier one: the topic is latched."""
+    """Return whether ``result`` refuses this selection.
+
+    ``result`` may be the result of an earlier selection, because the topic is latched.
+    """
     return bool(result.outcome == result.REFUSED and result.header == selection.header)
 
 
