@@ -114,7 +114,7 @@ def test_a_stream_becomes_images_with_calibration_and_ends_in_order(heard, proce
     del images[:], infos[:]
     with sender(port, size="640x480"):
         peer.wait(
-            lambda: said(peer, "nose.yaml is for 320x240; calibrate", DiagnosticStatus.WARN), "the size"
+            lambda: said(peer, "nose.yaml is for 320x240 px; calibrate", DiagnosticStatus.WARN), "the size"
         )
         peer.wait(lambda: any(m.width == 640 for m in images), "images of the other size")
     assert all(i.header.stamp != m.header.stamp for m in images if m.width == 640 for i in infos)
