@@ -18,6 +18,7 @@ import pytest
 from test_architecture import ALLOWED
 
 from efftam_ros.core.gallery import LEAST, MOST, SURE
+from efftam_ros.ros.camera_parameters import CameraConfig
 from efftam_ros.runtime.backends import PipelineConfig
 from efftam_ros.tools.cli import EFFTAM, Parser
 
@@ -384,6 +385,7 @@ def test_parameters_in_files_that_are_shown_exist(block):
     for file in ("flight", "tracker"):
         shipped = yaml.safe_load((ROOT / "config" / f"{file}.yaml").read_text(encoding="utf-8"))
         known |= {node: set(text["ros__parameters"]) for node, text in shipped.items()}
+    known["efftam_camera"] = {field.name for field in fields(CameraConfig)}
     for node, text in yaml.safe_load(block).items():
         assert set(text["ros__parameters"]) <= known[node]
 
