@@ -27,7 +27,7 @@ class HeightSource(IntEnum):
 
 @dataclass(frozen=True)
 class PositionReport(TargetReport):
-    """The content of a TargetPosition: where one target is on the ground, by one image.
+    """The content of a TargetPosition: the position of one target on the ground, computed from one image.
 
     The local frame has x east, y north and z up. All numbers are NaN if ``valid`` is False.
 

@@ -195,8 +195,8 @@ class _Flight:
     def run(self) -> Iterator[Found]:
         """Yield all results, in the order in which they are computed.
 
-        What the memory contains is read at the end, because reading waits. With ``staged`` it is read after
-        each frame.
+        The content of the memory is read after the last frame, because reading a tensor makes the host wait
+        for the GPU. With ``staged`` the memory is read after each frame.
         """
         full = View.full(WIDTH, HEIGHT, self._side)
         yield from self._frame(0, self._window(0), Prompt(box=DISC_BOX))
@@ -312,7 +312,7 @@ class _Flight:
         return MemoryPlan(slots, (self._last_row, *range(len(slots) - 1)), slots)
 
     def _window(self, number: int) -> View:
-        """Return a window around the moving target, with a scale that makes pixels be interpolated."""
+        """Return a window around the moving target, with a scale at which pixels must be interpolated."""
         return View.window(160 + 4 * number, 150 + 2 * number, 220, self._side)
 
     def _named(self, number: int, prompt: Prompt | None, second: bool) -> str:

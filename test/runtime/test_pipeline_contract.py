@@ -172,10 +172,10 @@ def test_a_look_ends_what_was_answered_before_it(pipeline: Pipeline) -> None:
     before = pipeline.look(clip_image(1), [Look(0, (window(1),), ONE_MAP)])
     read = pipeline.look(clip_image(1), [Look(0, (window(1),), ONE_MAP)])
     (found,) = read.candidates(0)
-    with pytest.raises(RuntimeError, match="looked at again"):
+    with pytest.raises(RuntimeError, match="look was called again"):
         before.candidates(0)
     tracked(pipeline, 2)
-    with pytest.raises(RuntimeError, match="looked at again"):
+    with pytest.raises(RuntimeError, match="look was called again"):
         read.mask(0, 0)
     assert same(read.candidates(0)[0], found)
 

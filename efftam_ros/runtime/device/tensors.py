@@ -25,10 +25,10 @@ from efftam_ros.runtime.preprocess import EncodedPrompt
 
 VIEWS, PLAN, DECISION = "views", "plan", "decision"
 TRACKING, PROMPTED = "tracking", "prompted"
-"""First part of the names of the encoded prompt's tensors.
+"""First part of the names of the tensors that contain an encoded prompt.
 
-`TRACKING` is for those of tracked frames, which are computed once. `PROMPTED` is for those of the last
-prompted frame.
+Tensors whose names begin with `TRACKING` belong to tracked frames, and are computed once. Tensors whose names
+begin with `PROMPTED` belong to the last prompted frame.
 """
 OUTPUTS = ("masks", "candidate_pointers")
 """Names of the decoder's outputs from which the memory encoder's input and the masks are made."""

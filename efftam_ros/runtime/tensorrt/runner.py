@@ -223,7 +223,7 @@ class TrtBinding:
     def alone(self) -> str:
         """Why the engine can't be captured as a part of a larger CUDA graph; "" if it can.
 
-        It can if its own launches could be captured.
+        The engine can be captured if `run` was able to capture its launches.
         """
         return "" if self._captured is not None else self.launch
 

@@ -192,7 +192,7 @@ class EngineStore:
     def lock(
         self, name: str, key: EngineKey, message: Callable[[str], None] = lambda text: None
     ) -> Iterator[None]:
-        """Lock the file of an engine during the block, against other processes and threads.
+        """Lock the file of an engine against other processes and threads during a ``with`` block.
 
         The system releases the lock of a process that is killed. A thread that has the lock already may enter
         again. ``message`` is called with a line if another process has the lock. Raises InputError if the
@@ -301,8 +301,8 @@ def write_atomically(path: Path, data: bytes) -> None:
         os.close(folder)
 
 
-# By part of a key, the text on a difference: stored value, then wanted value. The most serious part comes
-# first.
+# For each part of a key, a text that states how a stored engine differs in this part. The braces stand for
+# the stored and the wanted value. The most serious difference comes first.
 _PARTS = (
     ("module", "is of module {}, not {}"),
     ("onnx_sha256", "was built from another graph ({:.12}, now {:.12})"),
