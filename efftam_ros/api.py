@@ -273,8 +273,8 @@ class Tracker:
             time: Time of the image, s; None: 1/fps after the last image.
 
         Raises:
-            InputError: The image or the target can't be used. The target that was steered before stays, any
-                other is removed.
+            InputError: The image or the target can't be used. The target that was steered before stays, and
+                all others are removed.
         """
         self._require_open()
         image = self._image(image)

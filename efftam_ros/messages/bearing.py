@@ -337,7 +337,7 @@ MIN_VIEW_DEG, MAX_VIEW_DEG = 1.0, 170.0
 
 @dataclass(frozen=True)
 class CameraModel:
-    """What a CameraInfo describes: the calibration (None: uncalibrated) and the size of the images, px."""
+    """The calibration of a camera (None: the camera is not calibrated) and the size of its images, px."""
 
     intrinsics: Intrinsics | None
     width: int

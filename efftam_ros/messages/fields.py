@@ -132,8 +132,8 @@ def reason_fields(reason: Reason) -> dict[str, Any]:
 def not_valid(track: Track, withheld: Reason = NO_REASON) -> Reason:
     """Return why control must not use the track, or an empty reason if it may.
 
-    Messages of a track with such a reason have ``valid`` false. ``withheld`` is a reason that the track
-    itself does not have, such as that images have stopped. It is returned in place of the track's own reason.
+    The messages that report a track with such a reason have ``valid`` false. ``withheld``: a reason that does
+    not follow from the track, such as that images have stopped. If it is not empty, it is returned.
     """
     if withheld:
         return withheld
@@ -157,8 +157,8 @@ class About(NamedTuple):
         selection: Number of the selection to which the answer belongs.
         target_id: Id of the target.
         steered: Whether the target is the steered target.
-        withheld: A reason why control must not use the answer, which the track does not have; empty if there
-            is none. See `not_valid`.
+        withheld: A reason, which does not follow from the track, why control must not use the answer; empty
+            without such a reason. See `not_valid`.
     """
 
     header: Any

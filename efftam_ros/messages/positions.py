@@ -1,7 +1,7 @@
 """Converts TargetPosition messages, the positions of targets on the ground, to values.
 
-Nothing here imports ROS: messages are read by attribute, so that those of rclpy and of the rosbags library
-both fit.
+Nothing here imports ROS. Messages are read by attribute, so that messages of rclpy and messages of the
+rosbags library can both be converted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Converts the tracker's messages to values: boxes, motions and results of selections.
 
-Nothing here imports ROS: messages are read by attribute, so that those of rclpy and of the rosbags library
-both fit. Selections and the progress of a video are also defined here.
+Nothing here imports ROS. Messages are read by attribute, so that messages of rclpy and messages of the
+rosbags library can both be converted. Selections and the progress of a video are also defined here.
 """
 
 from __future__ import annotations

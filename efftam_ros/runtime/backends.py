@@ -93,8 +93,9 @@ class Backend:
 def jetson_release(root: Path = Path("/")) -> str:
     """Return the version of Jetson Linux (L4T), such as "36.4.3"; "" if this machine is no Jetson.
 
-    A container may lack the file with the version. The kernel then gives the major version, "36" or "38", or
-    "0" if the kernel is not known. The system's files are read below ``root``.
+    A container may lack the file with the version. The result is then the major version, "36" or "38", that
+    belongs to the running Linux kernel, or "0" if this kernel is not known. The system's files are read below
+    ``root``.
     """
     text = text_of(root / "etc/nv_tegra_release")
     if found := re.search(r"R(\d+)(?:.*?REVISION:\s*([\d.]+))?", text):

@@ -203,7 +203,8 @@ def table_fault(kind: str, found: Tensors, table: Tensors) -> str:
 
 # In the file of a graph, which is a protocol buffer, an entry of "external_data" names each further file that
 # the graph reads. Exporters encode this entry as: tag of external_data, its length; tag of the key, its
-# length, "location"; tag of the value, its length, the name of the file. Strings are not encoded further.
+# length, "location"; tag of the value, its length, the name of the file. Both strings are stored as plain
+# bytes.
 _LOCATION = re.compile(rb"\x6a([\x00-\x7f])\x0a\x08location\x12([\x00-\x7f])")
 # A node of this operator names a file that an execution provider loads as code.
 _CONTEXT = b"EPContext"

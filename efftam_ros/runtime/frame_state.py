@@ -26,7 +26,7 @@ SINGLE = range(1)
 
 
 ANSWERS = ("boxes", "areas", "ious", "presence", "levels")
-"""Names of the mask decoder's small outputs, in the order of `Decoded`. Some networks lack the last one."""
+"""Names of the mask decoder's small outputs, in the order of `Decoded`. Some networks have no "levels"."""
 
 
 class Decoded(NamedTuple):

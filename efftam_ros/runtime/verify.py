@@ -40,7 +40,7 @@ They share one if the pipeline has a memory for only one target.
 """
 LIMITS = {"mask": 0.1, "box": 0.05, "levels": 0.5, "predicted IoU": 0.05, "presence": 0.05}
 TENSOR_LIMIT = 0.02
-"""Largest accepted `Deviation.value` of a tensor; `LIMITS` has that of other outputs.
+"""Largest accepted `Deviation.value` of a tensor. The limits of all other outputs are in `LIMITS`.
 
 Tensors in FP16 with sums in FP32 deviate by 0.007, mostly because OpenCV resizes in fixed point on the CPU.
 """
@@ -396,8 +396,8 @@ def images() -> Iterator[Image]:
 class AgreementRecord:
     """A file which records that a pipeline agreed with the CPU.
 
-    ``folder``: where the file is. ``parts``: everything on which the results of the pipeline depend. The name
-    of the file is made from them.
+    ``folder``: the folder of the file. ``parts``: everything on which the results of the pipeline depend. The
+    name of the file contains a hash of ``parts``.
     """
 
     def __init__(self, folder: Path, parts: Mapping[str, Any]) -> None:
@@ -407,7 +407,10 @@ class AgreementRecord:
 
     @property
     def agreed(self) -> bool:
-        """Whether a complete file exists that is safe: not every user may write it or its folder."""
+        """Whether the file exists and is complete.
+
+        A file does not count if every user may write the file or its folder.
+        """
         try:
             check_private(self.path.parent)
             check_private(self.path)

@@ -120,7 +120,7 @@ ALIGNMENT = 256
 """Number of bytes of which every tensor's address must be a multiple, for TensorRT and onnxruntime."""
 
 ITEM_BYTES = 4
-"""Size of a number in an `Arena`, bytes: float32 or int32. An int64 label takes the place of two."""
+"""Size of a number in an `Arena`, bytes: float32 or int32. An int64 label takes the place of two numbers."""
 
 
 class Arena:

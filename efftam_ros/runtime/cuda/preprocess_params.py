@@ -22,7 +22,7 @@ _MARGIN = 3
 
 
 class Part(NamedTuple):
-    """A part of `Image.rows`: some of its rows, and the same bytes of each.
+    """A part of `Image.rows`: a range of rows, and in each of these rows the same range of bytes.
 
     The rows are ``top`` to ``bottom`` - 1, the bytes ``left`` to ``right`` - 1.
     """

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from efftam_ros.runtime.device.tensors import DeviceTensors
 
 STAGED_MARGIN = 1.3
-"""Factor on the sides of the last window, which gives the part of the next image that is copied in advance.
+"""Factor by which the last window is enlarged to get the part of the next image that is copied in advance.
 
-The part is larger than the window, because the target moves on.
+The window is enlarged because the target moves on.
 """
 NARROW = 0.75
 """Largest width of a part of an image that is copied without the rest of its rows, as a share of a row.
@@ -235,8 +235,8 @@ class MaskMaker:
 
     Its work runs on the stream on which images are copied, not on that of the network, so that a mask need
     not wait until the memory encoder has ended. The logits are complete when `make` is called, because the
-    host has already waited for the frame's answers. Memory is allocated for
-    the first mask, and again for a mask of another size.
+    host has already waited for the frame's answers. Memory is allocated for the first mask, and again for a
+    mask of another size.
     """
 
     def __init__(self, cuda: Cuda, kernels: KernelSet, tensors: DeviceTensors, stream: Stream) -> None:

@@ -1,4 +1,4 @@
-"""Sizes of the memory of earlier frames on the GPU, which kernels read and write.
+"""Sizes of the GPU memory that stores what the network remembers of earlier frames.
 
 The memory has slots, and each slot has a map and a pointer. The maps of all slots of all targets are in one
 tensor, and the pointers in another. These two tensors are called rings. A lane is the part of the pipeline

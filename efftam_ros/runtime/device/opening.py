@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 NEEDED_BYTES = 512 << 20
 """Smallest free memory of the GPU with which a pipeline is opened, bytes.
 
-The libraries alone need about as much.
+The libraries alone need about as much memory.
 """
 
 

@@ -225,7 +225,7 @@ def open_tensorrt(
 ) -> OrtGraphs:
     """Return the `GraphOpener` for onnxruntime's TensorRT provider, on this GPU and stream.
 
-    Engines are stored in ``folder``. ``precision`` is not used, because the provider has only one.
+    Engines are stored in ``folder``. ``precision`` is not used, because the provider has only one precision.
     """
     return OrtGraphs(bundle, "tensorrt", stream.handle, facts.index, engine_cache=folder, board=facts.board)
 

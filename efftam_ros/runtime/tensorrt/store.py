@@ -1,4 +1,4 @@
-"""Stores engines in a folder. Each engine is found by a key: what it was built from, and for which GPU."""
+"""Stores engines in a folder. The key of an engine states from what and for which GPU it was built."""
 
 from __future__ import annotations
 
@@ -157,7 +157,8 @@ class EngineStore:
             keys: Key of each engine.
             build: Builds all engines and returns engine and report by graph. If it raises an exception,
                 nothing is stored.
-            message: Is called with a line on why engines are built, and when this process waits for another.
+            message: Is called with a line of text before engines are built, which states why, and before this
+                process waits for another one.
             force: Whether engines are built although all are stored.
 
         Raises:
@@ -317,7 +318,7 @@ _PARTS = (
 
 
 def _difference(key: EngineKey, found: Any) -> tuple[int, str] | None:
-    """Return how the key in a report differs from ``key``; None if it does not.
+    """Return how the key in a report differs from ``key``; None if both are the same.
 
     ``found``: the key in the report. The result is the index in `_PARTS` of the first part that differs, and
     a text on the difference. The index is -1 if the report is damaged.
