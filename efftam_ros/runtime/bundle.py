@@ -514,7 +514,7 @@ def file_sha256(path: Path) -> str:
 def _check_file(path: Path, sha256: str, size: int) -> None:
     """Raise InputError if a file has another size or hash than the manifest states.
 
-    The hash is computed only once in a process, unless the file's size or time of change differs.
+    The hash is computed only once in a process, unless the file's size or modification time differs.
     """
     if not path.is_file():
         raise InputError(f"bundle file {path} is missing; {_AGAIN}")
@@ -535,7 +535,7 @@ def _check_file(path: Path, sha256: str, size: int) -> None:
 def _locations(path: Path) -> frozenset[str]:
     """Return the same as `external_files`, but read the graph only once in a process.
 
-    The graph is read again if its size or time of change differs.
+    The graph is read again if the file's size or modification time differs.
     """
     stat = path.stat()
     key = (str(path.resolve()), stat.st_mtime_ns, stat.st_size)

@@ -1,8 +1,8 @@
 """Checks that a back end computes what the CPU computes, by processing the same frames with both pipelines.
 
-The back end processes the frames twice. The first run calls the pipeline as a tracker does. Nothing waits
-between its calls, so that a wait that the back end forgot shows in the results. The second run reads the
-tensors after every stage, and so finds the first stage that differs.
+The back end processes the frames twice. The first run calls the pipeline as a tracker does. Nothing else
+waits for the GPU between these calls, so the results are wrong if the back end itself fails to wait where it
+must. The second run reads the tensors after every stage, and so finds the first stage that differs.
 """
 
 from __future__ import annotations
