@@ -278,15 +278,17 @@ class DefaultPolicy(Policy):
         least = SEEN_SHARE * self._model.usual_quality
         clear = [seen for seen in ranked if not seen.quality < least]
         accepted, reason = search.accepted, ReasonCode.UNSURE_RETURN.reason(search=search.summary)
-        for seen in clear:
-            is_near = self._is_near(seen.box, context) and self._is_sure(seen, candidates, context.looks)
-            if not is_near and (accepted is None or not _is_same(accepted, seen.box)):
-                continue
+        near = [
+            s for s in clear if self._is_near(s.box, context) and self._is_sure(s, candidates, context.looks)
+        ]
+        found = [s for s in clear if accepted is not None and _is_same(accepted, s.box)]
+        for seen in near + found:
             deficit = context.looks.gallery.deficit(context.looks.likeness(seen.box))
             confidence = self._model.confidence(seen.area, deficit)
             if not confidence < self.config.least_confidence:
-                how = NO_REASON if is_near else ReasonCode.FOUND_AGAIN.reason()
-                return Choice(seen.index, True, seen.box, how, seen.overlap, not is_near, False, confidence)
+                jumped = seen not in near
+                how = ReasonCode.FOUND_AGAIN.reason() if jumped else NO_REASON
+                return Choice(seen.index, True, seen.box, how, seen.overlap, jumped, False, confidence)
             reason = self._not_confident(confidence)
         if ranked:
             return Choice(ranked[0].index, present, None, reason)
