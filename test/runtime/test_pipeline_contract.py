@@ -151,7 +151,7 @@ def test_a_target_beyond_those_there_may_be_is_an_error(pipeline: Pipeline, targ
 
 def test_only_what_was_answered_in_this_image_can_be_remembered_once(pipeline: Pipeline) -> None:
     def refused() -> None:
-        with pytest.raises(RuntimeError, match="no image to remember"):
+        with pytest.raises(RuntimeError, match="no candidate to store"):
             pipeline.remember([Remembered(0, 0, 1, True)])
 
     refused()
@@ -198,7 +198,7 @@ def test_a_refused_image_leaves_no_old_one_behind(pipeline: Pipeline) -> None:
     ):
         with pytest.raises(InputError, match="h264"):
             call()
-    with pytest.raises(RuntimeError, match="no image"):
+    with pytest.raises(RuntimeError, match="no candidate to store"):
         pipeline.remember([Remembered(0, 0, 1, True)])
 
 

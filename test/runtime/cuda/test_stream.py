@@ -91,7 +91,7 @@ class TestAStream:
             board.stream.copy_in(board.x.pointer, pageable, NBYTES)  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="ndarray would make the host wait; use a HostBuffer"):
             board.stream.copy_part_in(board.x.pointer, pageable, 64, slice(0, 1), slice(0, 4))  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match="int would wait"):
+        with pytest.raises(TypeError, match="int would make the host wait"):
             board.stream.copy_out(board.result.pointer, board.x.pointer, NBYTES)  # type: ignore[arg-type]
 
     def test_takes_no_work_once_closed(self, board: Board) -> None:
