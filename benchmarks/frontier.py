@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -36,6 +37,7 @@ from efftam_workshop.eval.sequences import find_sequences
 RIGHT_IOU, SMALL_RIGHT_IOU, SMALL_PX, WRONG_IOU = 0.5, 0.3, 16.0, 0.1
 PEERS = ("fear_xs", "nanotrack_v3")
 SCORES = 12  # number of points of a curve
+NAMES = {"ours": "this package", "fear_xs": "FEAR-XS", "nanotrack_v3": "NanoTrack V3"}
 COLOURS = {"ours": "#0b6", "fear_xs": "#c40", "nanotrack_v3": "#06c"}
 WIDTH, HEIGHT, MARGIN = 520, 360, 56
 
@@ -146,6 +148,15 @@ def _box(footage: Footage, number: int) -> Box:
     return Box(*map(float, footage.boxes[number]))
 
 
+def _step(most: float) -> float:
+    """Return the distance between two labels of an axis from 0 to ``most``: 1, 2 or 5 times a power of 10.
+
+    The axis then has five to eleven labels.
+    """
+    power = 10.0 ** math.floor(math.log10(most / 5))
+    return power * max(factor for factor in (1, 2, 5) if factor * power <= most / 4)
+
+
 def drawn(curves: dict[str, list[Point]]) -> str:
     """Return the curves as an SVG picture: false claims on the x axis, recall on the y axis."""
     most = max(0.05, *(one.false for curve in curves.values() for one in curve))
@@ -167,15 +178,23 @@ def drawn(curves: dict[str, list[Point]]) -> str:
         text(WIDTH / 2, HEIGHT - 14, "false claims", "middle"),
         text(left, MARGIN - 14, "recall", "middle"),
     ]
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        parts.append(text(left - 8, bottom - (bottom - MARGIN) * share + 4, f"{share:g}", "end"))
-        parts.append(text(left + (right - left) * share, bottom + 18, f"{share * most:.2f}", "middle"))
+    parts += [
+        text(left - 8, bottom - (bottom - MARGIN) * recall + 4, f"{recall:g}", "end")
+        for recall in (0.0, 0.25, 0.5, 0.75, 1.0)
+    ]
+    for false in np.arange(0.0, most * (1 + 1e-9), _step(most)):
+        x, _ = place(Point(float(false), 0.0, 0.0))
+        parts.append(f'<path d="M{x:.0f} {bottom} v5" stroke="black"/>')
+        parts.append(text(x, bottom + 18, f"{false:g}", "middle"))
     for number, (name, curve) in enumerate(curves.items()):
         colour, places = COLOURS.get(name, "black"), [place(one) for one in sorted(curve)]
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
         parts.append(f'<polyline points="{line}" stroke="{colour}" fill="none"/>')
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places]
-        parts.append(text(right, MARGIN + 16 * number, name, "end", colour))
+        # The names stand in the lower right corner: there no curve passes, as a false claim costs no recall.
+        parts.append(
+            text(right, bottom - 12 - 16 * (len(curves) - 1 - number), NAMES.get(name, name), "end", colour)
+        )
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 

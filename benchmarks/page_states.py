@@ -48,8 +48,9 @@ RATE_HZ = 8.0
 CLIP_FRAME = 40
 ANGLES = GimbalAngles(-41, 12, (-90, 30), (None, None))
 COLUMNS = 4
-# How often, at intervals of 0.5 s, the page is checked for a full-size picture before the screenshot.
-PATIENCE = 12
+# Number of times, 0.5 s apart, that a screenshot without a banner of a slow link is tried.
+MAX_ATTEMPTS = 40
+SLOW_LINK = "#banners [data-id=small], #banners [data-id=picture]"
 
 
 @dataclass
@@ -69,6 +70,8 @@ class Stage:
     age_s: float = 0.0
     presence: float = 0.97
     has_twin: bool = False
+    # Where the tracker reports the target; None: at the car.
+    seen: Box | None = None
     runs: bool = True
     answers: bool = True
     offers: bool = False
@@ -132,7 +135,7 @@ class Stage:
         assert self.sink is not None
         measured = self.state in (TrackState.TRACKING, TrackState.ACQUIRING)
         shown = self.state not in (TrackState.IDLE, TrackState.LOST)
-        reports = [(0, self.state, self.car, measured, self.reason)]
+        reports = [(0, self.state, self.seen or self.car, measured, self.reason)]
         if self.has_twin:
             reports.append((1, TrackState.TRACKING, self.twin, True, ""))
         for target_id, state, box, is_measured, reason in reports:
@@ -212,8 +215,13 @@ def bridge_silent(stage: Stage, hands: Hands) -> None:
 
 
 def lost_with_gimbal(stage: Stage, hands: Hands) -> None:
+    car = stage.car
+    # The car has driven on since it was lost, so the page shows its last box behind it.
+    stage.seen = Box(car.x - 176, car.y + 48, car.width, car.height)
     steered(stage, hands)
     followed(TrackState.LOST, age_s=4.2, reason="the network does not see the target")(stage, hands)
+    stage.tell_gimbal(SteeringState(Controller.RUNNING, True, "holding", angles=ANGLES))
+    hands.wait_text("#steering-text", "HOLDING")
 
 
 def offered(stage: Stage, hands: Hands) -> None:
@@ -321,7 +329,7 @@ STATES: dict[str, Do] = {
 DOCUMENTATION = (
     ("page-steered.webp", "5-steered", (1440, 900), 1200),
     ("page-drawing.webp", "2-drawing", (360, 640), 360),
-    ("page-lost.webp", "7-lost", (640, 360), 800),
+    ("page-lost.webp", "7b-offered", (640, 360), 800),
 )
 DOC_QUALITY = 80
 
@@ -392,12 +400,14 @@ def _take(browser: Any, size: tuple[int, int], stage: Stage, do: Do, file: Path)
             hands = Hands(page, IMAGE)
             hands.see()
             do(stage, hands)
-            page.wait_for_timeout(500)
-            for _ in range(PATIENCE):  # a busy computer makes the link slow
-                if not page.locator("#banners [data-id=small]").count():
-                    break
+            slow = page.locator(SLOW_LINK)
+            for attempt in range(MAX_ATTEMPTS):
                 page.wait_for_timeout(500)
-            page.screenshot(path=file)
+                # On a busy computer the link is slow for a moment, also because of a screenshot.
+                if not slow.count() or attempt == MAX_ATTEMPTS - 1:
+                    page.screenshot(path=file)
+                    if not slow.count():
+                        break
             stage.close()
     finally:
         context.close()

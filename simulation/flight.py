@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--json", action="store_true", help="print the figures as JSON instead of a table")
     group.add_argument("--no-video", action="store_true", help="leave out the video")
-    add_quiet_argument(group, "no progress bars")
+    add_quiet_argument(group, "no progress bars, and no lines in their place where there is no terminal")
     add_network_arguments(parser)
 
 
@@ -159,13 +159,25 @@ def _fly(args: argparse.Namespace, folder: Path) -> dict[str, float]:
         processes.start("gimbal", node_words("gimbal", {}, "flight.yaml"))
         processes.start(SIMULATION, simulation)
         with progress_bar(math.ceil(args.seconds), "starting", unit="s", quiet=args.quiet) as bar:
+            last_phase = ""
             for phase, seconds in processes.words():
+                if phase != last_phase:
+                    _report_phase(phase, args)
+                last_phase = phase
                 bar.set_description(phase)
                 if phase == "following":
                     bar.update(int(seconds) - bar.n)
                     last, flown_s = processes.cpu_s(), seconds
                     first = first or last
     return load_percent(first, last, flown_s)
+
+
+def _report_phase(phase: str, args: argparse.Namespace) -> None:
+    """Print a phase on stderr where no progress bar is shown, as in a log or a pipe."""
+    if args.quiet or sys.stderr.isatty():
+        return
+    duration = f", {args.seconds:g} s" if phase == "following" else ""
+    print(f"flight: {phase}{duration}", file=sys.stderr, flush=True)
 
 
 def load_percent(first: Mapping[str, float], last: Mapping[str, float], seconds: float) -> dict[str, float]:
@@ -195,5 +207,6 @@ def _evaluate(args: argparse.Namespace, folder: Path, cpu_percent: dict[str, flo
     write_text(args.out / "summary.json", json.dumps(report, indent=1) + "\n")
     write_plot(args.out / "tracks.png", record)
     if not args.no_video:
+        _report_phase("writing the video", args)
         write_video(args.out / "flight.mp4", record, folder, args.fps, args.quiet)
     return report

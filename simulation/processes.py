@@ -120,14 +120,23 @@ class Processes:
                     yield word["phase"], word["seconds"]
                     if word["phase"] == "starting":
                         self._check_start()
+                    if word["phase"] == "ended":
+                        break
                 self._check()
+        # First those that would report the silence of the simulation.
+        self._end([name for name in self._running if name != SIMULATION])
+        self._end([SIMULATION])
         if simulation.wait():
             raise InputError(self._why(SIMULATION))
 
     def close(self) -> None:
-        """End all processes: send SIGINT to all, and SIGKILL to those that run 20 s later."""
+        """End all processes."""
+        self._end(list(self._running))
+
+    def _end(self, names: Sequence[str]) -> None:
+        """End these processes: send SIGINT to all, and SIGKILL to those that run 20 s later."""
         for number, patience_s in ((signal.SIGINT, END_S), (signal.SIGKILL, END_S)):
-            left = [process for process in self._running.values() if process.poll() is None]
+            left = [self._running[name] for name in names if self._running[name].poll() is None]
             for process in left:
                 process.send_signal(number)
             end_s = time.monotonic() + patience_s

@@ -4,6 +4,7 @@ event."""
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -77,10 +78,11 @@ class FlightRecord:
 
 
 class RecordWriter:
-    """Writes the record, each entry as one line."""
+    """Writes the record, each entry as one line. ``folder``: for the file; None: nothing is kept."""
 
-    def __init__(self, folder: Path) -> None:
-        self._file: IO[str] = (folder / FILE).open("w", encoding="utf-8")
+    def __init__(self, folder: Path | None) -> None:
+        path = Path(os.devnull) if folder is None else folder / FILE
+        self._file: IO[str] = path.open("w", encoding="utf-8")
 
     def write(self, entry: Sample | Answer | Steering) -> None:
         self._line({"kind": type(entry).__name__, **asdict(entry)})

@@ -92,23 +92,23 @@ def summary(f: FlightFigures) -> list[tuple[str, str]]:
     outside = "never" if f.outside_s == 0.0 else f"{f.outside_s:.2f} s"
     return [
         (
-            "target off axis, RMS / p99 / largest",
+            "angle from the image's middle, RMS / 99 % / largest",
             f"{f.off_axis_rms_deg:.2f} / {f.off_axis_p99_deg:.2f} / {f.off_axis_max_deg:.2f} degrees",
         ),
-        ("target outside the picture", outside),
+        ("target outside the image", outside),
         (
             "TRACKING / COASTING / LOST",
             f"{f.tracking_s:.1f} / {f.coasting_s:.1f} / {f.lost_s:.1f} s of {f.followed_s:.1f}",
         ),
         ("target hidden", f"{f.hidden_s:.1f} s"),
         ("returns to TRACKING", str(f.returns)),
-        ("TRACKING claimed off the target", f"{f.wrong_s:.2f} s"),
-        ("selection on the wire to its first bbox", f"{f.selection_to_box_s:.3f} s"),
+        ("TRACKING while the box was not on the target", f"{f.wrong_s:.2f} s"),
+        ("selection sent until its first box arrived", f"{f.selection_to_box_s:.3f} s"),
         (
-            "picture taken to bbox received, median / p99",
+            "image taken until its box arrived, median / 99 %",
             f"{1e3 * f.image_to_box_median_s:.0f} / {1e3 * f.image_to_box_p99_s:.0f} ms",
         ),
-        ("pictures, answers per second", f"{f.images_per_s:.1f}, {f.answers_per_s:.1f}"),
+        ("images, answers per second", f"{f.images_per_s:.1f}, {f.answers_per_s:.1f}"),
         (
             "CPU of gimbal controller + bridge",
             f"{f.cpu_percent.get('gimbal', 0.0):.1f} + {f.cpu_percent.get('bridge', 0.0):.1f} ="

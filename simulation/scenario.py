@@ -3,13 +3,16 @@ steering."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import cv2
 import numpy as np
+from efftam_ros.msg import GimbalStatus
 from numpy.typing import NDArray
 
 from efftam_flight.mavlink.dialect import mav
@@ -26,6 +29,10 @@ START_S, ANSWER_S = 60.0, 20.0
 # For this time before the selection the gimbal points at the target, as if a pilot steered it by hand, s.
 BY_HAND_S = 2.0
 SELECTIONS = 5
+# With an operator: how long the camera is left alone after steering has ended, s.
+OFF_S = 5.0
+# Longest time between two messages of a gimbal controller that runs, s.
+STATUS_S = 1.0
 # Age of the picture on which the operator draws the box, s. It is the default of the bridge's parameter
 # video_latency.
 VIDEO_LATENCY_S = 0.2
@@ -35,15 +42,16 @@ JPEG_QUALITY = 95
 
 
 class Scenario:
-    """Flies one flight. ``folder``: for the pictures. ``said``: called with the present phase and the seconds
-    in it. ``stopped``: called often; if it returns true, the flight ends by KeyboardInterrupt."""
+    """Flies one flight. ``folder``: for the pictures; None: they are not kept. ``said``: called with the
+    present phase and the seconds in it. ``stopped``: called often; if it returns true, the flight ends by
+    KeyboardInterrupt."""
 
     def __init__(
         self,
         flight: RenderedFlight,
         station: Station,
         node: SimulationNode,
-        folder: Path,
+        folder: Path | None,
         fps: float,
         said: Callable[[str, float], None],
         stopped: Callable[[], bool],
@@ -58,8 +66,8 @@ class Scenario:
         self._leaving: deque[tuple[float, NDArray[np.uint8], int]] = deque()
 
     def run(self, seconds: float) -> None:
-        """Fly, and follow the target for these seconds. Raise InputError if a node does not start or answer,
-        or if the selection is refused."""
+        """Fly, follow the target for these seconds, then send images and messages until ``stopped``. Raise
+        InputError if a node does not start or answer, or if the selection is refused."""
         node, station = self._node, self._station
         self._until("starting", lambda: station.sees_camera, START_S, "the bridge at the ground station")
         self._until("starting", lambda: node.answer is not None, START_S, "an answer of the tracker")
@@ -75,6 +83,23 @@ class Scenario:
         self._node.event("ended", time.monotonic())
         self._enable(False)
         self._until("stopping", self._stands, ANSWER_S, "zero rates")
+        # The nodes are ended while autopilot and camera still send: silence at the end would be an error.
+        with suppress(KeyboardInterrupt):
+            self._for("ended", math.inf)
+
+    def run_for_operator(self, seconds: float) -> None:
+        """Fly for so many seconds while somebody else selects and enables.
+
+        The pilot's hand points the camera at the target whenever steering has been off for `OFF_S`.
+        """
+        self._flight.begin()
+        begin_s = time.monotonic()
+        steered_s = -math.inf
+        while (passed_s := time.monotonic() - begin_s) < seconds:
+            if self._is_steered():
+                steered_s = time.monotonic()
+            self._by_hand = time.monotonic() - steered_s > OFF_S
+            self._step("flying", passed_s)
 
     def _select(self) -> None:
         """Select the target's box at the ground station. If that is refused, repeat it, as an operator
@@ -118,6 +143,13 @@ class Scenario:
     def _stands(self) -> bool:
         status = self._node.status
         return status is not None and not (status.pitch_rate or status.yaw_rate)
+
+    def _is_steered(self) -> bool:
+        """Whether the gimbal controller reports that steering is enabled."""
+        status = self._node.status
+        if status is None or time.monotonic() - status.time_s > STATUS_S:
+            return False
+        return status.phase not in (GimbalStatus.OFF, GimbalStatus.CONTROL_LOST)
 
     def _enable(self, yes: bool) -> None:
         answer = self._node.enable(yes)
@@ -181,6 +213,7 @@ class Scenario:
         )
         self._shown.append(sample)
         self._node.write(sample)
-        name = str(self._folder / f"{self._index:06d}.jpg")
-        cv2.imwrite(name, shot.image, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])
+        if self._folder is not None:
+            name = str(self._folder / f"{self._index:06d}.jpg")
+            cv2.imwrite(name, shot.image, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])
         self._index += 1

@@ -1,8 +1,9 @@
 """Simulates the camera, the vehicle and the ground station of a flight in one process, for the real nodes.
 
-Tracker, gimbal controller and bridge run as processes of their own. This process prints its phase as lines of
-JSON, and writes pictures and record to a folder. Exit codes: 0; 2 with one line on stderr after an error; 130
-after a signal.
+Tracker, gimbal controller and bridge run as processes of their own. The ground station selects the target and
+enables steering; with --manual somebody else does both, for example on the operator's page. This process
+prints its phase as lines of JSON. After the flight it sends messages until a signal, so that the nodes can be
+ended first. Exit codes: 0; 2 with one line on stderr after an error; 130 after a signal during the flight.
 """
 
 from __future__ import annotations
@@ -20,7 +21,14 @@ from simulation.flight import add_scene_arguments
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("flavour", choices=FLAVOURS, help="whose behaviour the autopilot has")
     parser.add_argument("--companion", help="link to the bridge; default: as the real autopilot's")
-    parser.add_argument("--folder", type=Path, required=True, help="folder for pictures and record")
+    text = "folder for pictures and record; default: they are not kept"
+    parser.add_argument("--folder", type=Path, metavar="DIR", help=text)
+    parser.add_argument(
+        "--manual",
+        action="store_true",
+        help="wait for somebody to select the target and to enable steering; the camera is pointed at the"
+        " target until then, and again when steering has been off for 5 s",
+    )
     add_scene_arguments(parser)
     parser.add_argument("--namespace", default="", help="namespace of the node")
 
@@ -71,7 +79,10 @@ def _fly(args: argparse.Namespace, stop: StopFlag) -> None:
                 lambda phase, s: print(json.dumps({"phase": phase, "seconds": s}), flush=True),
                 lambda: stop.asked,
             )
-            scenario.run(args.seconds)
+            if args.manual:
+                scenario.run_for_operator(args.seconds)
+            else:
+                scenario.run(args.seconds)
     finally:
         rclpy.try_shutdown()
         record.close()

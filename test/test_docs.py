@@ -347,6 +347,47 @@ def test_the_page_on_flight_states_the_waits_of_the_code():
         assert stated in text
 
 
+def constants_of(message: str) -> dict[str, int]:
+    """The constants of a message of type uint8, by their names."""
+    text = (ROOT / "msg" / f"{message}.msg").read_text(encoding="utf-8")
+    return {name: int(number) for name, number in re.findall(r"^uint8 ([A-Z_]+)=(\d+)", text, flags=re.M)}
+
+
+def test_the_page_on_flight_has_the_numbers_of_all_phases():
+    phases = re.findall(r"^\| (\d) \| ([A-Z_]+) \|", PAGES["docs/flight.md"], flags=re.M)
+    laws = {"NONE", "LINE_OF_SIGHT", "IMAGE_ONLY"}
+    wanted = {name: number for name, number in constants_of("GimbalStatus").items() if name not in laws}
+    assert {name: int(number) for number, name in phases} == wanted
+
+
+def test_the_page_on_position_names_every_field():
+    text = (ROOT / "msg" / "TargetPosition.msg").read_text(encoding="utf-8")
+    fields = re.findall(r"^[a-z]\S* ([a-z_]+)\b", text, flags=re.M)
+    _, table = PAGES["docs/position.md"].split("These are the fields of `position`")
+    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", table.split("\n\n```")[0], flags=re.M)
+    named = [name for row in rows for name in re.findall(r"\w+", row)]
+    assert sorted(named) == sorted(fields)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        pytest.param(block, id=f"{page} {n}")
+        for page, text in PAGES.items()
+        for n, block in enumerate(blocks(text, "yaml"), 1)
+        if "ros__parameters" in block
+    ],
+)
+def test_parameters_in_files_that_are_shown_exist(block):
+    yaml = pytest.importorskip("yaml")
+    known: dict[str, set[str]] = {}
+    for file in ("flight", "tracker"):
+        shipped = yaml.safe_load((ROOT / "config" / f"{file}.yaml").read_text(encoding="utf-8"))
+        known |= {node: set(text["ros__parameters"]) for node, text in shipped.items()}
+    for node, text in yaml.safe_load(block).items():
+        assert set(text["ros__parameters"]) <= known[node]
+
+
 def test_every_picture_is_shown_and_small():
     shown = {
         ((ROOT / page).parent / target).resolve()
@@ -361,7 +402,7 @@ def test_every_picture_is_shown_and_small():
 
 def test_the_page_on_track_json_names_every_field():
     from efftam_ros.core.types import Track, TrackState
-    from efftam_ros.tools.track import frame_record
+    from efftam_ros.tools.common.track_json import frame_record
 
     _, frames = PAGES["docs/track_json.md"].split("A record of `frames`:")
     named = [name for row in re.findall(r"^\| (`[^|]+)", frames, re.M) for name in re.findall(r"\w+", row)]

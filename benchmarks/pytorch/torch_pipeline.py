@@ -84,6 +84,7 @@ class TorchPipeline(FrameState):
         return cls(load_bundle_network(bundle.folder), threads=threads, device=device, mode=mode)
 
     def _start(self, image: Image, frames: Sequence[TargetFrame]) -> None:
+        self._answer = None
         for frame in frames:
             if frame.look.is_search:
                 super()._start(image, [frame])
@@ -99,9 +100,6 @@ class TorchPipeline(FrameState):
         answer, self._answer = self._answer, None
         if answer is not None:
             frame.found.append(frame.read(frame.view, self._read(frame, answer)))
-
-    def _settle(self) -> None:
-        self._answer = None
 
     @torch.inference_mode()
     def _encode(self, frame: TargetFrame, image: Image, view: View) -> None:

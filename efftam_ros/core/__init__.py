@@ -1,1 +1,1 @@
-"""Tracking logic; depends on numpy only."""
+"""The tracking logic: what is decided about a target in each image. Depends on numpy only."""

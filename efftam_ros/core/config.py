@@ -1,4 +1,4 @@
-"""The tracker's settings: a dataclass whose fields carry description, unit and range.
+"""The tracker's settings: a dataclass. Each field has a description, with its unit, and a range or choices.
 
 ROS parameters and command-line options are generated from these fields.
 """
@@ -15,15 +15,15 @@ from efftam_ros.core.errors import InputError, shown
 
 DEFAULT_POLICY = "default"
 POLICIES = (DEFAULT_POLICY, "samurai", "efficienttam")
-"""The policy that flies, and the references that it is compared with."""
+"""Names of the policies: the default one, and two references that it is compared with."""
 CAMERA_MOTIONS = ("auto", "off")
 VIEWS = ("bundle", "auto", "full", "window")
 SHARE = (0.0, 1.0)
-"""Range of a probability, an overlap or another share."""
+"""Allowed range of a setting that is a probability, an overlap or another share."""
 MAX_TARGETS = 8
-"""Most targets that are followed at once."""
+"""Most targets that can be followed at once."""
 MAX_TEXT = 1024
-"""Most characters of a text setting, such as a path."""
+"""Most characters that a text setting, such as a path, may have."""
 
 
 def setting(
@@ -34,15 +34,24 @@ def setting(
     choices: tuple[str, ...] = (),
     check: Callable[[Any], object] = bool,
 ) -> Any:
-    """Return a dataclass field with a description and an inclusive range or a set of choices. ``check``:
-    raises InputError for a value that needs a better remedy than the list of choices."""
+    """Return a dataclass field for one setting.
+
+    Args:
+        default: Value where the user gives none.
+        text: Description, with the unit.
+        within: Smallest and largest allowed number; None: any.
+        choices: Allowed texts; empty: any.
+        check: Called with the value before all other checks. It raises InputError for a value whose error
+            needs another remedy than the range or the choices.
+    """
     meta = {"text": text, "within": within, "choices": choices, "check": check}
     return field(default=default, metadata=meta)
 
 
 @dataclass(frozen=True)
 class CheckedSettings:
-    """Base of dataclasses of `setting` fields. Raises InputError naming field, value and what is allowed."""
+    """Base of dataclasses whose fields are made by `setting`. Creating one raises InputError for a bad
+    value."""
 
     def __post_init__(self) -> None:
         for f in fields(self):
@@ -51,7 +60,7 @@ class CheckedSettings:
 
 @dataclass(frozen=True)
 class TrackerConfig(CheckedSettings):
-    """All user settings of the tracker. Times in seconds of image stamps, lengths in image px."""
+    """All settings of the tracker. Times are in seconds between image stamps, lengths in image px."""
 
     policy: str = setting(
         "default", "how the target is chosen among the candidates and what is remembered", choices=POLICIES
@@ -114,7 +123,10 @@ class TrackerConfig(CheckedSettings):
 
 
 def check_setting(name: str, value: Any, metadata: Any) -> None:
-    """Raise InputError when ``value`` is outside the range or the choices of a `setting` field."""
+    """Raise InputError when ``value`` is outside the range or the choices of a `setting` field.
+
+    ``name``: of the field, for the error; ``metadata``: of the dataclass field that `setting` made.
+    """
     choices, within = metadata.get("choices"), metadata.get("within")
     metadata.get("check", bool)(value)
     if choices and value not in choices:
@@ -126,8 +138,10 @@ def check_setting(name: str, value: Any, metadata: Any) -> None:
 
 
 def expanded(path: str | Path) -> Path:
-    """Return a path in which ``~`` is the user's home folder. Raises InputError where that is not known, as
-    in a container whose user has no entry."""
+    """Return the path with ``~`` replaced by the user's home folder.
+
+    Raises InputError where the home folder is not known, as in a container whose user has no entry.
+    """
     try:
         return Path(path).expanduser()
     except RuntimeError:

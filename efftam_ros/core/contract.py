@@ -1,4 +1,4 @@
-"""The interfaces that the tracker is built on: what runs the network, and what else observes the images."""
+"""Interfaces of what the tracker uses: the network, the source of camera motion, the source of points."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ NO_MEMORY = MemoryPlan()
 
 @dataclass(frozen=True)
 class Look:
-    """What the network is asked about one target in one image.
+    """A request to the network: find one target in one image.
 
     Attributes:
         target: Number of the target's memory, 0 to `Pipeline.max_targets` - 1.
-        views: Regions of the image to look at: one, unless it is a search.
-        plan: The remembered images that a tracked image is compared with; empty: none.
-        prompt: Marks the target, px of the image: the image is then the prompted one, and ``plan`` is not
-            used.
-        is_search: Whether the target is searched for in any number of views; nothing of that can be
-            remembered.
+        views: Regions of the image that the network receives: exactly one, unless ``is_search``.
+        plan: Memory slots that the network compares the image with; empty: none.
+        prompt: Marks the target, in px of the image, where the target is selected on this image. ``plan`` is
+            then not used. None on all other images.
+        is_search: Whether a missed target is searched for, in any number of views. What a search sees can't
+            be remembered.
     """
 
     target: int
@@ -45,13 +45,14 @@ class Look:
 
 
 class Remembered(NamedTuple):
-    """One target's image that is to be remembered.
+    """A request to the network: store what it computed for one target in this image.
 
     Attributes:
         target: Number of the target's memory.
-        choice: The candidate of the target's last `Look` that shows the target.
+        choice: Index of the candidate that shows the target, among those of the target's last `Look`.
         slot: Slot of the memory's ring that is overwritten.
-        present: False stores an empty mask, and the network's "no object" as the pointer.
+        present: Whether the target is visible. False stores an empty mask, and the network's "no object" as
+            the pointer.
     """
 
     target: int
@@ -61,23 +62,31 @@ class Remembered(NamedTuple):
 
 
 class Answers(Protocol):
-    """The network's answers to the looks of one call of `Pipeline.look`, by target."""
+    """The network's answers to one call of `Pipeline.look`. ``target``: number of a target's memory."""
 
     def candidates(self, target: int) -> Sequence[Candidates]:
-        """Return the candidates in each view of the target's look. Waits until they are computed, and raises
-        what went wrong in it."""
+        """Return the candidates in each view of the target's look, in the order of the views.
+
+        Waits until they are computed. Raises the exception that ended the computation, and RuntimeError when
+        the target was looked at again.
+        """
         ...
 
     def mask(self, target: int, choice: int) -> NDArray[np.uint8]:
-        """Return the mask of a candidate at image size: uint8 [H, W], 255 on the target, 0 elsewhere. It can
-        be read until the target's next look; raises RuntimeError afterwards."""
+        """Return the mask of candidate ``choice`` at image size: uint8 [H, W], 255 on the target, 0
+        elsewhere.
+
+        Raises RuntimeError after the target's next look, and before `candidates` was called.
+        """
         ...
 
     def stage_seconds(self, target: int) -> Mapping[str, float]:
-        """Duration of each stage, s; on a GPU that of the latest image that was timed.
+        """Return the duration of each stage in s, by name. On a GPU not every image is timed: the durations
+        are those of the latest timed image.
 
         Stages: search, preprocess, image_encoder, memory_attention, prompt_encoder, mask_decoder, and
-        memory_encoder, whose value is that of the previous image. A stage that did not run is absent.
+        memory_encoder. A stage that did not run is absent. The memory encoder runs after the answer, so its
+        duration is that of the previous image.
         """
         ...
 
@@ -85,10 +94,12 @@ class Answers(Protocol):
 class Pipeline(Protocol):
     """Runs the network for up to ``max_targets`` targets, each with a memory of its own.
 
-    Per image: `look`, as often as needed, then `remember` once. Threads, batches and streams are the back
-    end's own affair: the answers are the same as if every look were computed alone and at once. Tensors
-    (features, maps, pointers, logits) stay inside. One thread at a time calls it, except `prefetch`. Calls
-    out of order raise RuntimeError, slots and targets that do not exist IndexError.
+    For each image, `look` is called as often as needed, then `remember` once. A back end may compute in
+    threads, batches or streams of its own. The answers are the same as if every look were computed alone and
+    at once. Tensors (features, maps, pointers, logits) never leave the back end.
+
+    Only one thread at a time may call it; `prefetch` may be called from any thread. A call out of order
+    raises RuntimeError. A slot or target that does not exist raises IndexError.
     """
 
     @property
@@ -96,52 +107,63 @@ class Pipeline(Protocol):
 
     @property
     def max_targets(self) -> int:
-        """Memories, and so the most targets."""
+        """Number of memories, and so the most targets that can be followed at once."""
         ...
 
     @property
     def target_bytes(self) -> int:
-        """Memory that each target takes, as far as it is known, bytes."""
+        """Bytes of memory that each target takes; 0 where that is not known."""
         ...
 
     @property
     def notice(self) -> str:
-        """What the user should know of how the network runs here, in one line; mostly ""."""
+        """One line for the user about how the network runs on this computer; "" where there is nothing to
+        report."""
         ...
 
     def prefetch(self, image: Image) -> None:
-        """Announce that this very image object will probably be looked at next, so that its bytes can be
-        copied towards the device during the work on another one. Optional; may be called from any thread;
-        does not raise on a bad image; changes no result."""
+        """Announce the image object that `look` will probably get next, so that its bytes can be copied to
+        the device meanwhile.
+
+        Calling it is optional and changes no result. It may be called from any thread, and does not raise on
+        a bad image.
+        """
         ...
 
     def check(self, image: Image) -> None:
-        """Raise InputError for an image that can't be used (unknown encoding, rows too short)."""
+        """Raise InputError for an image that the network can't read: unknown encoding, or rows too short."""
         ...
 
     def look(self, image: Image, looks: Sequence[Look]) -> Answers:
         """Run the network on an image, for several targets at once.
 
-        Returns without waiting where the back end can compute meanwhile. Features of one view are computed
-        once, however many targets ask for it, also in a later call with the same image object.
+        Returns without waiting where the back end can compute in the background. The features of a view are
+        computed once, even if several targets, or later calls with the same image object, need them.
 
-        Raises InputError (as `check`; a prompt that lies outside the view) and ValueError (two looks of one
-        target, or two with a prompt; a search without memory; several views without a search). Of the targets
-        named, nothing of before can be remembered then. A look with a prompt ends the frames of other targets
-        that had one.
+        A look with a prompt ends the frame of every other target that had a prompt: that frame can't be
+        remembered any more.
+
+        Raises:
+            InputError: The image can't be read, see `check`; or a prompt lies outside the view.
+            ValueError: Two looks are of one target; two looks have a prompt; a search has no memory; or a
+                look that is no search has several views.
+
+        A look replaces the target's earlier look, which can't be remembered any more, even if an error is
+        raised.
         """
         ...
 
     def remember(self, choices: Sequence[Remembered]) -> None:
-        """Store map and pointer of candidates of this image in slots of their targets' rings.
+        """Store the memory map and the pointer of each choice in the named slot of its target's ring.
 
         This ends the image: nothing more of it can be remembered. Returns without waiting where the back end
-        can.
+        can compute in the background.
         """
         ...
 
     def close(self) -> None:
-        """Free all resources; further calls are errors. May be called twice."""
+        """Free all resources. `look` and `remember` raise RuntimeError afterwards; a second `close` does
+        nothing."""
         ...
 
 
@@ -149,34 +171,39 @@ class CameraMotionSource(Protocol):
     """Estimates the camera's motion for each image."""
 
     def prefetch(self, image: Image) -> None:
-        """Announce that `estimate` will probably get this very image object next, so that it can be looked at
-        in another thread. Optional; may be called from any thread; changes no result."""
+        """Announce the image object that `estimate` will probably get next, so that another thread can
+        analyse it meanwhile. Calling it is optional and changes no result. It may be called from any
+        thread."""
         ...
 
     def estimate(self, image: Image, stamp_ns: int, targets: Sequence[Box]) -> CameraMotion:
-        """Estimate the motion since the image of the previous call. Does not raise on a bad image.
+        """Estimate the camera's motion since the image of the previous call. Does not raise on a bad image:
+        the motion is then unknown.
 
-        ``targets``: boxes in the previous image, px, not empty; they are excluded because they move on their
-        own.
+        ``targets``: boxes of moving objects in the previous image, px, none of them empty. What lies in them
+        is not used.
         """
         ...
 
     def keep(self, targets: Sequence[Box]) -> object:
-        """Return the image of the last call of `estimate`, on which these targets were seen, to recognise the
-        place again with `since`; None where there is none."""
+        """Return a reduced copy of the image of the last call of `estimate`, for later calls of `since`; None
+        before the first image. ``targets``: boxes of moving objects in this image, px."""
         ...
 
     def since(self, kept: object) -> CameraMotion:
-        """Return the motion from a kept image to that of the last call of `estimate`, over any time
-        between."""
+        """Return the camera's motion from a kept image to the image of the last call of `estimate`.
+
+        ``kept``: what `keep` returned, any time ago. The motion is unknown where the two images do not show
+        the same place.
+        """
         ...
 
     def another(self) -> CameraMotionSource:
-        """Return a source of the same camera for another sequence of its images."""
+        """Return a new source of the same kind, for another sequence of images of the same camera."""
         ...
 
     def reset(self) -> None:
-        """Forget the previous image; the next one starts a new sequence."""
+        """Forget the previous image: the next image starts a new sequence."""
         ...
 
 
@@ -190,11 +217,13 @@ class PointSource(Protocol):
     def follow(self, image: Image, expected: Box) -> FoundPoints:
         """Follow the points into the next image. Does not raise on a bad image.
 
-        ``expected``: the target's predicted box there.
+        ``expected``: the target's predicted box in this image, px.
         """
         ...
 
     def keep(self, image: Image, box: Box) -> None:
-        """Keep the points in the target's box of the image of the last `follow`: drop those outside it, and
-        add new ones in it."""
+        """Drop the points outside the target's box, and add new points inside it.
+
+        ``image``: that of the last call of `follow`, or the first image; ``box``: of the target in it, px.
+        """
         ...

@@ -11,11 +11,16 @@ import math
 
 from efftam_ros.core.geometry import Box, View
 
-OPENED = 1.4  # side, in window sides, of a window at a position that is less certain
+OPENED = 1.4  # factor on the side of a window whose position is uncertain
 
 
 def window_inside(image_size: tuple[int, int], x: float, y: float, extent: float, side: int) -> View:
-    """Return `View.window`, shifted so that as little of it as possible lies outside the image."""
+    """Return a square window around (x, y), shifted so that as little of it as possible lies outside the
+    image.
+
+    ``image_size``: width and height, px; ``extent``: side of the window, image px; ``side``: of the network's
+    input, network px.
+    """
     width, height = image_size
     x = min(max(x, min(extent, width) / 2), width - min(extent, width) / 2)
     y = min(max(y, min(extent, height) / 2), height - min(extent, height) / 2)
@@ -23,61 +28,71 @@ def window_inside(image_size: tuple[int, int], x: float, y: float, extent: float
 
 
 class WholeImage:
-    """Always shows the whole image."""
+    """The simplest crop policy, and the interface of all: each view shows the whole image."""
 
     def __init__(self, side: int) -> None:
-        """``side``: of the network's input, network px."""
+        """``side``: side of the network's input, network px."""
         self._side = side
 
     def starts(self, image_size: tuple[int, int], box: Box | None, marked: Box) -> list[View]:
-        """Return the views of a prompted frame to be tried, narrow ones first. ``box``: drawn, px, None for
-        points; ``marked``: around all that the prompt marks, which each view contains."""
+        """Return the views to be tried on a prompted frame, narrow ones first. Each contains all that the
+        prompt marks.
+
+        ``image_size``: width and height, px; ``box``: the drawn box, px, None where points were given;
+        ``marked``: the box around all that the prompt marks, px.
+        """
         return [View.full(*image_size, self._side)]
 
     def settle(self, box: Box) -> None:
-        """Initialise the size from the prompted frame's measured box."""
+        """Initialise the target's size from its box on the prompted frame, px."""
 
     def view(self, image_size: tuple[int, int], predicted: Box, coasted_s: float) -> View:
-        """Return the view of a tracked frame, unless the target is lost.
+        """Return the view of a tracked frame. Views of a search come from `policies.search` instead.
 
         Args:
             image_size: Width and height, px.
-            predicted: Predicted box.
-            coasted_s: Time from the last measured box to the previous frame, s.
+            predicted: The target's predicted box, px.
+            coasted_s: Time from the last measured box to the previous frame, s; 0 while the target is
+                followed.
         """
         return View.full(*image_size, self._side)
 
     def extent(self, image_size: tuple[int, int]) -> float | None:
-        """Side of the window that follows the target, px; None where the whole image is shown."""
+        """Return the side of the window that follows the target, px; None where the whole image is shown."""
         return None
 
     def update(self, box: Box, dt_s: float) -> None:
-        """Update the size by a measured box, not empty, ``dt_s`` seconds after the previous one."""
+        """Update the target's size by a measured box, px, that is not empty. ``dt_s``: time since the
+        previous image, s."""
 
     def resize(self, factor: float) -> None:
-        """Scale the size: the images' size changed by ``factor``."""
+        """Scale the target's size, because the images have become ``factor`` times as large."""
 
 
 class FollowingCrop(WholeImage):
     """A square window of ``factor`` target sizes around the predicted centre, wider while coasting.
 
-    The longer the target is missed, the farther from the prediction it may reappear; but the network sees
-    nothing outside its window, and in a much wider window the target is too small: a lost target is searched
-    for in several (`search`).
+    The longer the target is missed, the farther from the prediction it may reappear. The network sees nothing
+    outside its window, and in a much wider window the target would be too small. A lost target is therefore
+    searched for in several windows (`policies.search`).
     """
 
-    GROW_PER_S = 1.5  # largest rate of the size's logarithm, 1/s
-    SHRINK_PER_S = 0.1
-    SMOOTH_S = 0.3  # time constant of the measured size
-    # Exponent applied to a change of size: below 1, so that a mask that grows beyond the target is not
-    # amplified.
+    GROW_PER_S = 1.5  # fastest growth of the smoothed size: rate of its logarithm, 1/s
+    SHRINK_PER_S = 0.1  # fastest shrinking of the smoothed size: rate of its logarithm, 1/s
+    SMOOTH_S = 0.3  # time constant, s, by which the size follows the measured size
+    # Exponent applied to a change of size. It is below 1, so that a mask that grows beyond the target does
+    # not make the window, and thereby the mask, grow further.
     FOLLOW = 0.5
-    LARGE_FACTOR = 2.2  # window side in sizes of a target for which ``factor`` would exceed the short side
-    LOWEST, HIGHEST = 0.8, 8.0  # bounds of the size, in first sizes
-    OPEN_AFTER_S = 0.3  # time of coasting after which the window is `OPENED`
-    WIDEST = 1.5  # largest extent of any window, in longer sides of the image
-    POINT_SHARES = (0.2, 0.4, 0.8)  # windows around points, shares of the image's shorter side
-    MARKED = 1.2  # least side of a prompted frame's window, in longer sides of what the prompt marks
+    # Side of the window around a large target, in target sizes: a target for which ``factor`` sizes would
+    # exceed the image's shorter side.
+    LARGE_FACTOR = 2.2
+    LOWEST, HIGHEST = 0.8, 8.0  # bounds of the smoothed size, as factors on the size at the selection
+    OPEN_AFTER_S = 0.3  # time, s, after which the window of a coasting target is made wider, by `OPENED`
+    WIDEST = 1.5  # largest side of any window, as a factor on the image's longer side
+    # Sides of the windows that are tried around a selected point, as shares of the image's shorter side.
+    POINT_SHARES = (0.2, 0.4, 0.8)
+    # Least side of a window on the prompted frame, as a factor on the longer side of what the prompt marks.
+    MARKED = 1.2
 
     def __init__(self, side: int, factor: float) -> None:
         super().__init__(side)
@@ -89,9 +104,9 @@ class FollowingCrop(WholeImage):
         return self._extent(image_size)
 
     def _extent(self, image_size: tuple[int, int]) -> float:
-        # A window wider than the image's short side shows little more and makes the target smaller, so it is
-        # only as wide as a large target needs and never wider than the image. A long thin target must fit
-        # with a margin.
+        # A window wider than the image's shorter side shows little more, and makes the target smaller.
+        # Therefore it is only as wide as a large target needs, and never wider than the image. A long thin
+        # target needs 1.5 times its longer side, to have a margin.
         most = max(min(image_size), min(self.LARGE_FACTOR * self._size, max(image_size)))
         wanted = max(min(self._factor * self._size, most), 1.5 * self._longest)
         return min(wanted, self.WIDEST * max(image_size))
@@ -101,7 +116,7 @@ class FollowingCrop(WholeImage):
             self.settle(box)
             extents = [self._extent(image_size)]
         else:
-            # The size of what a point marks is unknown.
+            # The size of the object at a selected point is unknown: several windows are tried.
             extents = [*(share * min(image_size) for share in self.POINT_SHARES), float(max(image_size))]
         least = min(self.MARKED * max(marked.width, marked.height), self.WIDEST * max(image_size))
         return [
@@ -137,18 +152,19 @@ class FollowingCrop(WholeImage):
 
 
 class AutomaticCrop(FollowingCrop):
-    """The whole image for a target that is large enough in it, else the window.
+    """Shows the whole image while the target is large enough in it, else a window around the target.
 
-    The selection decides; later the view changes only for a target that has become clearly smaller or larger.
+    The size at the selection decides. Later the view changes only if the target has become clearly smaller or
+    larger.
     """
 
-    MIN_PX = 48.0  # size in the full view from which it is shown, network px: 3 cells of the features
-    CHANGE = 1.5  # factor beyond it, either way, by which the view changes later
+    MIN_PX = 48.0  # least size of a target shown in the whole image, network px: 3 cells of the features
+    CHANGE = 1.5  # by this factor a later size must be beyond `MIN_PX`, either way, to change the view
 
     _is_full = False
 
     def _shown_px(self, image_size: tuple[int, int], box: Box) -> float:
-        """Size of a box in the full view, network px."""
+        """Return the size of a box in a view of the whole image, network px. ``box``: image px."""
         return box.size * self._side / math.sqrt(image_size[0] * image_size[1])
 
     def starts(self, image_size: tuple[int, int], box: Box | None, marked: Box) -> list[View]:
@@ -169,7 +185,11 @@ class AutomaticCrop(FollowingCrop):
 
 
 def make_crop_policy(kind: str, side: int, factor: float) -> WholeImage:
-    """Create the crop policy of ``kind`` "auto", "full" or "window"."""
+    """Create a crop policy.
+
+    ``kind``: "auto", "full" or "window"; ``side``: of the network's input, network px; ``factor``: side of
+    the window in target sizes.
+    """
     if kind == "full":
         return WholeImage(side)
     return AutomaticCrop(side, factor) if kind == "auto" else FollowingCrop(side, factor)

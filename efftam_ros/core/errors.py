@@ -1,4 +1,4 @@
-"""Exceptions that cross module boundaries; the text of each is one line."""
+"""The package's exceptions, each with a text of one line, and helpers that keep secrets out of such texts."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from itertools import takewhile
 
 
 class InputError(ValueError):
-    """Invalid input. The text states what is wrong, the value and the remedy."""
+    """The user's input is invalid. The text states what is wrong, the value and the remedy."""
 
 
 class PipelineLostError(RuntimeError):
-    """The device behind a pipeline has failed permanently: no call will succeed again in this process."""
+    """The GPU has failed permanently: no call of the pipeline will succeed again in this process."""
 
 
 class BackendError(RuntimeError):
-    """A back end exists but can't run here. ``reason``: what is missing; ``remedy``: how to fix it."""
+    """A back end can't run on this computer. ``reason``: what is missing; ``remedy``: how to fix it."""
 
     def __init__(self, reason: str, remedy: str) -> None:
         super().__init__(f"{reason}; {remedy}")
@@ -24,24 +24,27 @@ class BackendError(RuntimeError):
 
 
 def one_line(error: object) -> str:
-    """Return an error's text, or any text, without line breaks and secrets; the type's name if it is
-    empty."""
+    """Return the text of an error, or of any object, without line breaks and secrets. Returns the name of the
+    object's type if its text is empty."""
     return " ".join(without_secrets(str(error)).split()) or type(error).__name__
 
 
 MAX_SHOWN = 80
-"""Most characters of an external text repeated in a message."""
+"""Most characters that a message repeats of a text from outside."""
 
 
 def shown(text: object) -> str:
-    """Return an external value for errors, logs and diagnostics: text is quoted; at most 80 characters."""
+    """Return a value from outside in a form for errors, logs and diagnostics.
+
+    Secrets are removed, text is quoted, and what exceeds `MAX_SHOWN` characters is cut off.
+    """
     full = without_secrets(text if isinstance(text, str) else str(text))
     cut = full[:MAX_SHOWN] + "..." if len(full) > MAX_SHOWN else full
     return repr(cut) if isinstance(text, str) else " ".join(cut.split())
 
 
-# Names of files that identify a video, and what cameras' manuals call their streams; all else in a path,
-# as a playlist's name, may be a key.
+# The parts of an address's path that may be shown: names of video files, and the usual names of cameras'
+# streams. Any other part, such as the name of a playlist, may be a secret key.
 _VIDEO = re.compile(r"[\w .-]+\.(mp4|m4v|mov|mkv|webm|avi|ts|mjpe?g)", re.I)
 _STREAM = re.compile(
     r"((axis|cam(era)?|cgi|ch(annels?)?|h26[45]|live|main|media|mjpe?g|mpeg|onvif|preview|profile|realmonitor|sdp"
@@ -52,11 +55,12 @@ _HOST = re.compile(r"[\w.-]*|\[[\da-f:.%]+\]", re.I)
 
 
 def safe_address(address: str) -> str:
-    """Return an address as it may be shown: scheme, host, port, usual names of streams, and that of a video
-    file.
+    """Return an address without what may be secret: with scheme, host, port, the usual names of streams, and
+    the name of a video file.
 
-    Cameras take passwords before the host, in the query and in the path, and users write them with ``@`` and
-    ``/`` in them: what is not surely harmless is replaced by ``***``. Other texts stay.
+    Cameras take passwords before the host, in the query and in the path, and a password may itself contain
+    ``@`` and ``/``. Therefore each part that is not certainly harmless is replaced by ``***``. A text that is
+    no address is returned unchanged.
     """
     scheme, separator, rest = address.partition("://")
     if not separator or scheme == "file" or not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme, re.I):
@@ -65,14 +69,15 @@ def safe_address(address: str) -> str:
     authority, more = (rest[: end.start()], rest[end.start() :]) if end else (rest, "")
     login, at, place = authority.rpartition("@")
     host, port = re.fullmatch(r"(.*?)((?::\d*|:PORT)?)", place, re.S).groups()  # type: ignore[union-attr]
-    # An @ behind the host: the host may be a piece of the password.
+    # With an @ behind it, what was parsed as the host may be a piece of a password.
     if "@" in more or not _HOST.fullmatch(host) or (not at and ":" in host.strip("[]") and "[" not in host):
         return f"{scheme}://***"
     path, query = re.fullmatch(r"([^?#]*)(.*)", more, re.S).groups()  # type: ignore[union-attr]
     parts = path.split("/")
     known = list(takewhile(_STREAM.fullmatch, parts))
     if len(known) < len(parts):
-        # Behind an unknown part, a known one may be a piece of it, but for the video's name.
+        # A known part behind an unknown one may be a piece of the same secret. Only the name of a video is
+        # shown.
         is_video = _VIDEO.fullmatch(parts[-1]) is not None
         known += ["***"] * (len(parts) - len(known) > is_video) + parts[-1:] * is_video
     login = "***" if login else ""
@@ -80,7 +85,7 @@ def safe_address(address: str) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """Return a text with the addresses in it shown as by `safe_address`; plain links to web pages stay."""
+    """Return a text in which `safe_address` has replaced each address. Plain links to web pages stay."""
 
     def safe(found: re.Match[str]) -> str:
         address = found[0].rstrip(".,:;)")

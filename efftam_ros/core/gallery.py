@@ -1,9 +1,10 @@
 """Re-identification: decides whether a detection is the selected target, and which target owns it.
 
-A network that distinguishes individuals describes crops as vectors of length 1 (`Describe`); the cosine of
-two is high where both show one individual. A `Gallery` holds the vectors of a target, knows how alike it
-usually is to them, and judges what is followed and what comes back. It learns a look once none of those after
-it is in doubt: what takes the target's place must not become what the target looks like.
+The identity network describes a crop by a vector of length 1 (`Describe`), called a look. The cosine of two
+looks, the likeness, is high if both show the same individual. A `Gallery` keeps the looks of one target, and
+how alike to them the target usually is. By these it judges the object that is followed, and objects that may
+be the returning target. A new look is learnt only if none of the looks in the time after it was doubted:
+otherwise an object that takes the target's place would become what the target looks like.
 """
 
 from __future__ import annotations
@@ -24,37 +25,42 @@ from efftam_ros.core.types import Candidates, Image
 
 Vector = NDArray[np.float32]
 Describe = Callable[[Image, Sequence[Box]], Vector]
-"""Describes boxes (image px) of an image as vectors float32 [n, D]; NaN where nothing is known."""
+"""Returns the vectors float32 [n, D], of length 1, of n boxes (px) of an image; NaN for a box that can't be
+described."""
 
 ASKED_NS = 200_000_000
-"""Time between two looks at a followed target, ns. In doubt each image is looked at."""
+"""Time between two looks at a followed target, ns. After a look that was doubted, each image is looked at."""
 LEAST = 0.53
-"""Likeness below which what is followed is in doubt. Of boxes recorded on the choosing half, 0.1 % of the
-right ones and 30 % of the wrong ones lie below; the network was trained for one scale on all footage."""
+"""Likeness below which it is doubted that the followed object is the target. In the half of the recorded
+footage on which values were chosen, 0.1 % of the right boxes and 30 % of the wrong ones lie below it."""
 SURE = 0.65
-"""Likeness from which a look is usual, and learnt."""
+"""Least likeness of a look that counts as usual for the target, and that may be learnt."""
 SAME = 0.85
-"""Likeness from which a look adds nothing."""
+"""Likeness from which a look is so similar to a kept one that it need not be learnt."""
 MOST = 6
-"""Kept looks, the selected one among them: two or three sides of a target, in two lights."""
+"""Most looks that are kept, with that of the selection: two or three sides of a target, in two lights."""
 DOUBT_NS = 800_000_000
-"""Time for which each look must be unlike the target, ns: a passer-by hides it for half a second."""
+"""Time, ns, for which each look must be unlike the target before the followed object counts as another one.
+It is longer than the half second for which a passer-by hides a target."""
 APART_IOU = 0.1
-"""IoU of two boxes of an image below which they show different objects."""
+"""Two boxes of one image show different objects if their IoU is below this."""
 USUAL_DROP = 0.1
-"""By how much a target that returns is mostly less like its kept looks than it usually is, at most; and most
-that a likeness counts for what may be it. Of 160 recorded misses, the target is the first thing accepted in
-91 and something else in 2; with 0.05 in 79 and 0, with 0.15 in 91 and 7."""
+"""By at most this much a returning target is mostly less like its kept looks than usual. It also limits how
+much likeness counts for a candidate (`Looks.lead`). Of 160 recorded misses, the first object accepted is the
+target in 91 and another object in 2; with 0.05 it is 79 and 0, with 0.15 it is 91 and 7."""
 UNKNOWN_USUAL = 0.45
-"""Likeness that takes the place of the usual one, less the drop, where that is not known: 95 % of what is
-beside a target is less like it."""
+"""Replaces the target's usual likeness minus `USUAL_DROP` while the usual likeness is not known. Of the
+objects beside a target, 95 % are less like it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Looks:
-    """What boxes of one image show, each described once, beside what a target looks like.
+    """The looks of boxes of one image, compared with one target's gallery. Each box is described only once.
 
-    Without ``image`` or ``describe`` nothing is known.
+    Attributes:
+        gallery: The target's kept looks.
+        image: The image; None: no look and no likeness is known.
+        describe: The identity network; None: no look and no likeness is known.
     """
 
     gallery: Gallery
@@ -64,7 +70,8 @@ class Looks:
     _likenesses: dict[Box, float] = field(default_factory=dict)
 
     def vector(self, box: Box) -> Vector | None:
-        """Return the vector of what a box shows; None where it is not known."""
+        """Return the look of a box, px: float32 [D], of length 1, or NaN where the box can't be described.
+        None without an identity network."""
         if self.describe is None or self.image is None:
             return None
         found = self._vectors.get(box)
@@ -73,7 +80,7 @@ class Looks:
         return found
 
     def likeness(self, box: Box) -> float:
-        """To the target, -1..1; NaN where it is not known."""
+        """Return the likeness of a box to the target, -1..1; NaN where it is not known."""
         found = self._likenesses.get(box)
         if found is None:
             vector = self.vector(box)
@@ -82,25 +89,26 @@ class Looks:
         return found
 
     def deficit(self, box: Box) -> float:
-        """Return by how much it is less like the target than usual, at least 0; 0 where that is not known."""
+        """Return by how much a box is less like the target than the target usually is: at least 0, and 0
+        where this is not known."""
         missing = self.gallery.usual - self.likeness(box)
         return max(0.0, missing) if math.isfinite(missing) else 0.0
 
     def rival(self, box: Box) -> float:
-        """Return the highest likeness of another object among the boxes of this image that were described so
-        far; NaN where there is none."""
+        """Return the highest likeness to the target among other objects than the one in ``box``: the boxes of
+        this image that were described so far and do not overlap it. NaN where there is none."""
         others = (one for one in self._vectors if iou(one, box) < APART_IOU)
         known = [value for one in others if not math.isnan(value := self.likeness(one))]
         return max(known, default=math.nan)
 
     def lead(self, box: Box) -> float:
-        """Return by how much a box is more like the target than what may be taken for it.
+        """Return by how much a box is more like the target than objects that may be confused with it. The
+        result is at most `USUAL_DROP`, and 0 where the likeness is not known.
 
-        At most `USUAL_DROP`; 0 where that is not known.
-
-        What may be taken for it is the best other object of this image, and something that is as like as the
-        target usually is, less `USUAL_DROP`. The scale is thereby that of the scene and of the target: a
-        likeness of 0.57 is much for a bird alone in the sky, and nothing among people who dress alike.
+        The box is compared with the most similar other object of this image, and with the likeness that the
+        target usually has, minus `USUAL_DROP`; the higher of the two counts. So the result depends on the
+        scene and the target: a likeness of 0.57 is high for a single bird in the sky, and says nothing among
+        people in the same clothes.
         """
         usual = self.gallery.usual
         against = [UNKNOWN_USUAL if math.isnan(usual) else usual - USUAL_DROP, self.rival(box)]
@@ -109,27 +117,35 @@ class Looks:
 
 
 class Gallery:
-    """What is known of a target's looks."""
+    """The kept looks of one target, and the verdict on the latest ones."""
 
     def __init__(self) -> None:
         self._kept: list[Vector] = []
         self._usual: deque[float] = deque(maxlen=5 * MOST)
         self._asked_ns: int | None = None
         self.is_doubted = False
-        """Whether the last look was unlike the target."""
+        """Whether the last look at the followed object was unlike the target."""
         self.is_other = False
-        """Whether what is followed is another individual."""
-        self._doubted_ns = self._doubts = 0  # since when each look was unlike the target, and how many
-        self._waiting: tuple[int, Vector] | None = None  # stamp, and a look to be kept if no doubt follows
-        self._unsettled = 0  # looks that may yet be kept though they are unlike the prompt
+        """Whether the followed object is another individual: its looks were unlike the target for long
+        enough."""
+        # While looks are doubted: the stamp of the first doubted look, ns, and the number of doubted looks.
+        self._doubted_ns = self._doubts = 0
+        # A look that will be learnt unless a look of the next `DOUBT_NS` is doubted, with its stamp, ns.
+        self._waiting: tuple[int, Vector] | None = None
+        # How many of the next looks may be learnt although they are unlike the look of the selection.
+        self._unsettled = 0
         self.likeness_now = math.nan
-        """Of the last look; NaN before any."""
+        """Likeness of the last look; NaN before the first look, and after a miss."""
         self.deficit_now = math.nan
-        """`deficit` of the last look; NaN before the selection is described."""
+        """By how much the likeness of the last look was below the usual one; 0 right after the selection was
+        described, NaN before it was."""
 
     def add_prompt(self, vector: Vector, stamp_ns: int) -> None:
-        """Add the crop that was selected, or that a refinement showed. Until a look is like it the first ones
-        count as much: the box may cover only part of the target, or an occluder."""
+        """Add the look of the selected box.
+
+        The box may have covered only a part of the target, or an occluder. Therefore the first looks after it
+        are learnt even if they are unlike it, until one is like a kept look.
+        """
         if not np.isnan(vector[0]):
             self._kept.insert(0, vector)
             del self._kept[MOST:]
@@ -137,40 +153,43 @@ class Gallery:
             self.miss()
 
     def likeness(self, vector: Vector) -> float:
-        """Return the best cosine with the kept vectors, -1..1; NaN where there is none."""
+        """Return the highest cosine of a look with the kept ones, -1..1; NaN where no look is kept, or this
+        one is NaN."""
         if not self._kept or np.isnan(vector[0]):
             return math.nan
         return float(np.max(np.stack(self._kept) @ vector))
 
     @property
     def usual(self) -> float:
-        """The usual likeness of the target; NaN before any."""
+        """The likeness that the target usually has to its kept looks; NaN before the first usual look."""
         return median(self._usual) if self._usual else math.nan
 
     def deficit(self, likeness: float) -> float:
-        """Return by how much a likeness is below the usual one, at least 0; NaN for NaN. `SURE` takes the
-        place of the usual one where that is not known."""
+        """Return by how much a likeness is below the target's usual likeness: at least 0, and NaN for NaN.
+        While the usual likeness is not known, `SURE` takes its place."""
         deficit = (SURE if math.isnan(self.usual) else self.usual) - likeness
         return 0.0 if deficit < 0.0 else deficit
 
     def is_due(self, stamp_ns: int) -> bool:
-        """Return whether the target is to be looked at in the image of this stamp."""
+        """Return whether the identity network should describe the target in the image of this stamp, ns."""
         last = self._asked_ns
         return last is None or self.is_doubted or not 0 <= stamp_ns - last < ASKED_NS
 
     def look(self, vector: Vector, stamp_ns: int, learns: bool) -> None:
-        """Add what a followed box shows. ``learns``: the target is seen alone and clearly there."""
+        """Judge a look at the followed box. ``learns``: whether the look may be learnt, because the target is
+        seen clearly and alone."""
         self._asked_ns = stamp_ns
         value = self.likeness(vector)
         if not math.isnan(value):
             self.likeness_now, self.deficit_now = value, self.deficit(value)
             self._judge(value, vector, stamp_ns, learns)
-        # Of a video of few images a second, two looks would do.
+        # The count is needed for videos with few images a second: there two doubted looks would last
+        # `DOUBT_NS`.
         lasts = self._doubts > MOST // 2 and stamp_ns - self._doubted_ns >= DOUBT_NS
         self.is_other = self.is_doubted and lasts
 
     def _judge(self, value: float, vector: Vector, stamp_ns: int, learns: bool) -> None:
-        """Doubt a look of this likeness, or learn it."""
+        """Doubt a look that has this likeness, or learn it."""
         if value < LEAST and self._unsettled:
             if learns:
                 self._unsettled -= 1
@@ -196,12 +215,14 @@ class Gallery:
             self._waiting = stamp_ns, vector
 
     def miss(self) -> None:
-        """Note that the target is not seen: the next look is the first at what is seen then."""
+        """Note that the target is not seen. Doubts and the last likeness end: the next look may be at another
+        object."""
         self.is_doubted = self.is_other = False
         self._waiting, self.likeness_now = None, math.nan
 
     def _keep(self, vector: Vector) -> None:
-        """Keep a vector; of too many the one goes that is most like another one, but never the first."""
+        """Keep a look. If too many are kept, the one that is most similar to another one is dropped, but
+        never the first one, which is that of the selection."""
         self._kept.append(vector)
         if len(self._kept) > MOST:
             alike = np.stack(self._kept) @ np.stack(self._kept).T
@@ -210,19 +231,22 @@ class Gallery:
 
 
 SAME_OBJECT_IOU = 0.5
-"""IoU of a selection with another target's box from which both mean one object: the usual limit for boxes of
-one object, reached by a drawn box that is 1.4 times too large along both sides."""
+"""A selection with a higher IoU than this with another target's box marks that target's object. It is the
+usual limit for two boxes of one object. A drawn box that is 1.4 times too large along both sides reaches
+it."""
 CONTESTED_IOU = 0.3
-"""From this IoU of a candidate with another target's box on, the owner of the candidate is decided."""
+"""If the IoU of a candidate with another target's box is at least this, both targets may own the
+candidate."""
 SHARED_IOU = 0.2
-"""IoU of a target's box with another target's from which an image may show both in one mask."""
+"""If the IoU of two targets' boxes exceeds this, one mask may cover both targets."""
 TIE = 0.1
-"""Least difference of the evidence that decides; within it the object stays with the target that had it."""
+"""Least difference of the evidence for two targets. If it is smaller, the object stays with the target that
+had it."""
 
 
 @dataclass(frozen=True)
 class Rival:
-    """Another target of the same image. ``box``: seen or predicted, px."""
+    """Another target in the same image. ``box``: where it was seen or is predicted, px."""
 
     target_id: int
     box: Box
@@ -231,13 +255,17 @@ class Rival:
 
 @dataclass(frozen=True)
 class Others:
-    """What one target's tracker knows of the others. ``boxes``: of the rivals."""
+    """All other targets in the image, for the tracker of one target. ``boxes``: the boxes of ``rivals``."""
 
     rivals: Sequence[Rival] = ()
     boxes: Sequence[Box] = ()
 
     def require_free(self, drawn: Box | None, candidates: Candidates) -> None:
-        """Raises InputError when what was selected is another target's object."""
+        """Raise InputError if the selected object is another target already.
+
+        ``drawn``: the drawn box, px, None where points were given; ``candidates``: the network's answer to
+        the prompt.
+        """
         seen = max(candidates.visible, key=lambda found: candidates.ious[found[0]], default=(0, drawn))[1]
         for rival in self.rivals:
             overlap = max(0.0 if box is None else iou(box, rival.box) for box in (drawn, seen))
@@ -248,11 +276,16 @@ class Others:
     def withheld(
         self, candidates: Candidates, looks: Looks, expected: Box | None
     ) -> tuple[Candidates, int | None]:
-        """Return the candidates, those of them empty that are another target's, and the last such target's
-        id.
+        """Take away the candidates that are another target's object.
 
-        ``looks``: of this image, beside what the target looks like; ``expected``: its predicted box, None
-        where it is lost.
+        Args:
+            candidates: What the network sees for this target.
+            looks: The looks of boxes of this image, compared with this target.
+            expected: This target's predicted box, px; None where it is lost.
+
+        Returns:
+            The candidates, of which those of other targets are made empty, and the id of a target that owns
+            one of them; None if no candidate was taken away.
         """
         holder = None
         for rival in self.rivals:
@@ -264,8 +297,8 @@ class Others:
                 mine = looks.likeness(box)
                 theirs = math.nan if vector is None else rival.gallery.likeness(vector)
                 evidence = theirs - mine if math.isfinite(theirs - mine) else 0.0
-                # Of a lost target, which is expected nowhere, the likeness alone decides: it takes back what
-                # another one has taken from it.
+                # A lost target is expected nowhere, so its likeness alone decides. It can take back an object
+                # that another target has taken over.
                 had = TIE if expected is None else overlap - iou(box, expected) - TIE
                 if evidence + had > 0.0:
                     boxes = candidates.boxes.copy()

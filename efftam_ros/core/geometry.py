@@ -1,4 +1,4 @@
-"""Boxes, their overlap, and the affine view from image to network.
+"""Boxes, their overlap, and the view: the map from image pixels to the network's input.
 
 Pixel convention everywhere: the top-left corner of the top-left pixel is (0, 0), pixel ``i`` covers ``[i,
 i+1)`` and its centre is ``i + 0.5``. Boxes are half-open: an image of width W has edges 0 and W.
@@ -17,7 +17,7 @@ _INF = math.inf
 
 @dataclass(frozen=True)
 class Box:
-    """An axis-aligned box in pixels: top-left corner and size, half-open edges."""
+    """An axis-aligned box in pixels, by its top-left corner and its size; its edges are half-open."""
 
     x: float
     y: float
@@ -26,12 +26,12 @@ class Box:
 
     @classmethod
     def from_edges(cls, x0: float, y0: float, x1: float, y1: float) -> Box:
-        """Build from left, top, right, bottom edges."""
+        """Build a box from its left, top, right and bottom edge."""
         return cls(float(x0), float(y0), float(x1) - float(x0), float(y1) - float(y0))
 
     @classmethod
     def from_centre(cls, cx: float, cy: float, width: float, height: float) -> Box:
-        """Build from centre and size."""
+        """Build a box from its centre (cx, cy), width and height."""
         return cls(float(cx) - width / 2, float(cy) - height / 2, float(width), float(height))
 
     @property
@@ -56,7 +56,7 @@ class Box:
 
     @property
     def size(self) -> float:
-        """Side of the square of equal area, sqrt(w h)."""
+        """Side of the square with the same area, sqrt(width * height), px."""
         return math.sqrt(max(self.width, 0.0) * max(self.height, 0.0))
 
     @property
@@ -66,7 +66,8 @@ class Box:
     @property
     def is_empty(self) -> bool:
         """True for a box without area, or with a number that is not finite."""
-        # Comparisons, without calls: this is checked a dozen times a frame. They are False for NaN.
+        # Plain comparisons are faster than calls of `math.isfinite`, and this is checked a dozen times per
+        # frame. Each of them is False for NaN.
         return not (
             0 < self.width < _INF
             and 0 < self.height < _INF
@@ -75,14 +76,14 @@ class Box:
         )
 
     def edges(self) -> tuple[float, float, float, float]:
-        """Left, top, right, bottom."""
+        """Return the left, top, right and bottom edge."""
         return self.x, self.y, self.x + self.width, self.y + self.height
 
     def xywh(self) -> tuple[float, float, float, float]:
         return self.x, self.y, self.width, self.height
 
     def clipped(self, width: float, height: float) -> Box:
-        """Return the part inside an image of this size; may be empty."""
+        """Return the part of the box that lies inside an image of this size, px; it may be empty."""
         left, top, right, bottom = self.edges()
         x0, y0 = min(max(left, 0.0), width), min(max(top, 0.0), height)
         x1, y1 = min(max(right, 0.0), width), min(max(bottom, 0.0), height)
@@ -93,8 +94,8 @@ class Box:
 
 
 def iou(a: Box, b: Box) -> float:
-    """Intersection over union of two boxes, 0 when either is empty."""
-    # One finite sum means that all numbers are, which is faster than `Box.is_empty`.
+    """Return the intersection over union of two boxes, 0..1; 0 when one of them is empty."""
+    # If the sum is finite, each number is. This is faster than `Box.is_empty`.
     total = a.x + a.y + a.width + a.height + b.x + b.y + b.width + b.height
     if not (a.width > 0 and a.height > 0 and b.width > 0 and b.height > 0 and -_INF < total < _INF):
         return 0.0
@@ -107,11 +108,12 @@ def iou(a: Box, b: Box) -> float:
 
 
 NESTED = 0.7
-"""Least share of the smaller of two boxes that lies in the other where both are of one object."""
+"""Two boxes show one object if at least this share of the smaller box lies inside the other."""
 
 
 def are_nested(a: Box, b: Box) -> bool:
-    """Return whether two boxes are of one object at two scales."""
+    """Return whether two boxes show one object at two scales: one lies mostly inside the other. False when
+    one of them is empty."""
     if a.is_empty or b.is_empty:
         return False
     overlap = iou(a, b)
@@ -120,15 +122,15 @@ def are_nested(a: Box, b: Box) -> bool:
 
 @dataclass(frozen=True)
 class View:
-    """The region given to the network: an axis-aligned affine map from image pixels to network pixels.
+    """The region of the image that the network receives, as a map from image pixels to network pixels.
 
-    ``network = (image - origin) * scale``, both in edge coordinates (see the module docstring).
+    ``network = (image - origin) * scale`` along each axis, in edge coordinates (see the module's docstring).
 
     Attributes:
-        x: Image x shown at the network's left edge, px.
-        y: Image y shown at the network's top edge, px.
-        scale_x: Network px per image px.
-        scale_y: Network px per image px.
+        x: The image's x coordinate at the left edge of the network's input, px.
+        y: The image's y coordinate at the top edge of the network's input, px.
+        scale_x: Network px per image px, horizontally.
+        scale_y: Network px per image px, vertically.
         side: Side of the network's input, network px.
     """
 
@@ -140,13 +142,17 @@ class View:
 
     @classmethod
     def full(cls, width: int, height: int, side: int) -> View:
-        """Return the whole image resized to the square input, ignoring the aspect ratio (as the reference
-        does)."""
+        """Return the view of a whole image of this size, px. It is resized to the square input without
+        keeping its aspect ratio, as in EfficientTAM's reference code. ``side``: of the network's input,
+        network px."""
         return cls(0.0, 0.0, side / width, side / height, side)
 
     @classmethod
     def window(cls, cx: float, cy: float, extent: float, side: int) -> View:
-        """Return a square of ``extent`` image px around (cx, cy); parts outside the image are black."""
+        """Return the view of a square around (cx, cy). Its parts outside the image are black.
+
+        ``extent``: side of the square, image px; ``side``: of the network's input, network px.
+        """
         return cls(cx - extent / 2, cy - extent / 2, side / extent, side / extent, side)
 
     @property
@@ -155,15 +161,19 @@ class View:
         return self.side / self.scale_x, self.side / self.scale_y
 
     def is_full(self, width: int, height: int) -> bool:
-        """Return whether it is the `full` view of an image of this size."""
+        """Return whether this view is the `full` view of an image of this size, px."""
         scales = self.side / width, self.side / height
         return self.x == self.y == 0.0 and (self.scale_x, self.scale_y) == scales
 
     def pixels(self, width: int, height: int, margin: int) -> tuple[int, int, int, int]:
-        """Left, top, right, bottom of the pixels of an image of this size inside the view, half-open.
+        """Return the first column, first row, end column and end row of the image's pixels inside the view.
 
-        ``margin``: number of neighbours to every side that belong to them. Right does not exceed left, or
-        bottom top, where the view lies outside the image.
+        The ends are exclusive. Where the view lies outside the image an end does not exceed its beginning.
+
+        Args:
+            width: Of the image, px.
+            height: Of the image, px.
+            margin: Number of further pixels that are included on every side, as far as the image reaches.
         """
         extent_x, extent_y = self.side / self.scale_x, self.side / self.scale_y
         return (
@@ -190,6 +200,6 @@ class View:
         )
 
     def points_to_network(self, points: NDArray[np.float32]) -> NDArray[np.float32]:
-        """[n, 2] image px -> [n, 2] network px, float32."""
+        """Convert points [n, 2] from image px to network px, float32 [n, 2]."""
         origin = np.array([self.x, self.y])
         return ((points - origin) * np.array([self.scale_x, self.scale_y])).astype(np.float32)

@@ -1,8 +1,9 @@
-"""The memory bank: which frames are kept in the ring, and which of them a frame attends to.
+"""The memory bank: which frames are kept in the ring of slots, and which of them the network attends to.
 
-It handles indices only, never tensors. Frames are counted from the prompt (0). A rule derives from the
-records the plan for a frame and the set of frames that later plans may need; the bank evicts only the others.
-This bounds the ring: SAMURAI's rule needs at most 1 prompt + 15 pointers + 6 older valid frames = 22 slots.
+The bank handles indices only; the tensors stay in the back end. Frames are counted from the prompted frame,
+which is frame 0. From the records of the kept frames a rule derives two things: which frames the next frame
+attends to, and which ones later frames may still need. The bank evicts only frames that are not needed. So
+the ring can be small: SAMURAI's rule needs at most 1 prompt + 15 pointers + 6 older valid frames = 22 slots.
 """
 
 from __future__ import annotations
@@ -14,16 +15,21 @@ from typing import Protocol
 from efftam_ros.core.types import MemoryPlan
 
 SPACING_NS = 150_000_000
-"""Least interval between the frames that `RankedFrames` attends to, except the newest: otherwise an object
-that covers the target within a few images would soon be all that is remembered."""
+"""Least interval, ns, between the frames that `RankedFrames` attends to; the newest frame is exempt. Without
+it, an object that covers the target would after a few images be all that the network remembers."""
 
 
 @dataclass(frozen=True)
 class Record:
     """One remembered frame.
 
-    ``quality``: predicted IoU; ``motion_iou``: overlap with the predicted box, None if the policy has none;
-    ``is_spaced``: whether enough time (`SPACING_NS`) has passed since the previous spaced frame.
+    Attributes:
+        frame: Number of the frame, counted from the prompted frame (0).
+        prompted: Whether the target was selected on it.
+        quality: Predicted IoU of the chosen candidate, 0..1.
+        presence_logit: The network's presence, as a logit.
+        motion_iou: IoU of the chosen box with the predicted one; None if the policy does not compute it.
+        is_spaced: Whether at least `SPACING_NS` have passed since the previous spaced frame.
     """
 
     frame: int
@@ -36,30 +42,38 @@ class Record:
 
 @dataclass(frozen=True)
 class AttendedFrames:
-    """What a frame attends to: ``maps`` as (frame, temporal row) in order, ``pointers`` as frames."""
+    """The frames that a frame attends to. ``maps``: (frame, temporal row) of each memory map, in order;
+    ``pointers``: the frames whose object pointers are used."""
 
     maps: tuple[tuple[int, int], ...]
     pointers: tuple[int, ...]
 
 
 class Rule(Protocol):
-    """Decides which remembered frames a frame attends to."""
+    """Decides which remembered frames a frame attends to. ``records``: of all kept frames, oldest first;
+    ``frame``: number of the frame that attends."""
 
     def attention(self, records: Sequence[Record], frame: int) -> AttendedFrames: ...
 
     def needed(self, records: Sequence[Record], frame: int) -> set[int]:
-        """Frames to which frame ``frame`` or any later one may attend."""
+        """Return the kept frames to which ``frame`` or any later frame may attend."""
         ...
 
 
 @dataclass(frozen=True)
 class RankedFrames:
-    """The default policy's rule: the prompt on the last row, then recent frames by rank (newest on row 0).
+    """The default policy's rule: the prompted frame on the last temporal row, recent frames on the others.
 
-    Recent frames are the newest frame and the last spaced ones before it, except the latest spaced one; while
-    there are too few of them, the last frames fill up. The policy stores only frames that it wants to
-    remember, so they are not filtered again. ``recent``: number of recent maps that the network was trained
-    with; ``max_maps``: limit on the prompt and recent maps together."""
+    The newest frame is on row 0. Recent frames are the newest frame and the last spaced ones before it,
+    except the latest spaced one. While there are too few of these, other last frames are added. All stored
+    frames may be used: the policy has stored only frames that are worth it.
+
+    Attributes:
+        temporal_rows: Number of temporal rows of the network.
+        recent: Number of recent maps that the network was trained with.
+        max_maps: Most maps, of prompted and recent frames together.
+        max_pointers: Most object pointers.
+    """
 
     temporal_rows: int
     recent: int
@@ -89,8 +103,8 @@ class RankedFrames:
 
 
 def _newest_and_spaced(frames: list[int], spaced: list[int], count: int) -> list[int]:
-    """Return the last of ``frames`` and the last ones of ``spaced``, ``count`` together, in order; where
-    ``spaced`` has too few, further ones from the end of ``frames``."""
+    """Return ``count`` frames in order: the last of ``frames``, and the last ones of ``spaced``. Where
+    ``spaced`` has too few, further frames are taken from the end of ``frames``."""
     if count <= 0:
         return []
     chosen = frames[-1:] + spaced[len(spaced) - min(count - 1, len(spaced)) :]
@@ -100,9 +114,10 @@ def _newest_and_spaced(frames: list[int], spaced: list[int], count: int) -> list
 
 
 class MemoryBank:
-    """The records of a target and their ring slots. Counts the frames since the prompt; per frame either
-    `store` or `skip`, then `make_plan`. Raises ValueError when a rule needs more frames than there are
-    slots."""
+    """The remembered frames of one target, and the ring slot of each.
+
+    For each frame since the prompted one the caller calls either `store` or `skip`, then `make_plan`.
+    """
 
     def __init__(self, rule: Rule, slots: int) -> None:
         self.rule = rule
@@ -111,10 +126,10 @@ class MemoryBank:
         self._slots: dict[int, int] = {}
         self.records: list[Record] = []
         self.count = 0
-        """Frames that are closed."""
+        """Number of frames so far, and so the number of the next frame."""
         self.plan = MemoryPlan()
-        """The memory that the next frame attends to."""
-        self._spaced_ns: int | None = None  # stamp of the last spaced frame
+        """The slots that the next frame attends to."""
+        self._spaced_ns: int | None = None  # stamp of the last spaced frame, ns; None before the first
 
     def store(
         self,
@@ -124,32 +139,33 @@ class MemoryBank:
         motion_iou: float | None = None,
         prompted: bool = False,
     ) -> int:
-        """Close the frame and keep it; returns its slot. For the arguments see `Record`."""
+        """Keep the present frame, and return its slot. For the arguments see `Record`; raises as `add`."""
         spaced_ns = self._spaced_ns
-        # Earlier than the last one: the stamps went back.
+        # The difference is negative if the stamps went back.
         is_spaced = spaced_ns is None or not 0 <= stamp_ns - spaced_ns < SPACING_NS
         if is_spaced:
             self._spaced_ns = stamp_ns
         slot = self.add(Record(self.count, prompted, quality, presence_logit, motion_iou, is_spaced))
-        self.skip()
+        self.count += 1
         return slot
 
     def skip(self) -> None:
-        """Close the frame without keeping it."""
+        """Count the present frame without keeping it."""
         self.count += 1
 
     def make_plan(self) -> None:
-        """Choose what the next frame attends to."""
+        """Choose what the next frame attends to: `plan`."""
         self.plan = self.plan_of(self.count)
 
     def plan_of(self, frame: int) -> MemoryPlan:
-        """Return what frame ``frame`` attends to."""
+        """Return the slots that frame ``frame`` attends to."""
         attention, slot = self.rule.attention(self.records, frame), self._slots.__getitem__
         frames, rows = zip(*attention.maps, strict=True) if attention.maps else ((), ())
         return MemoryPlan(tuple(map(slot, frames)), tuple(rows), tuple(map(slot, attention.pointers)))
 
     def add(self, record: Record) -> int:
-        """Keep a frame and return its slot, evicting frames that no later frame will attend to."""
+        """Keep a frame, and return its slot. If no slot is free, frames that no later frame needs are
+        evicted. Raises ValueError when all are needed."""
         if not self._free:
             needed = self.rule.needed([*self.records, record], record.frame + 1)
             self._evict([old for old in self.records if old.frame not in needed])
@@ -161,7 +177,7 @@ class MemoryBank:
         return slot
 
     def forget_from(self, frame: int) -> None:
-        """Forget the frames from this one on, but prompts."""
+        """Forget the frames from number ``frame`` on, except prompted ones."""
         self._evict([old for old in self.records if old.frame >= frame and not old.prompted])
 
     def _evict(self, records: Iterable[Record]) -> None:

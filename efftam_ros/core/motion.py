@@ -1,17 +1,17 @@
-"""Motion in image pixels: the camera's, as a homography, and the Kalman filter of the target that follows it.
+"""The target's motion in image pixels: a Kalman filter that takes the camera's motion into account.
 
-The homography maps pixels of the previous image to pixels of the current image that show the same point of
-the ground. It moves the predicted state of the target, never a measured box.
+The camera's motion is a homography. It maps a pixel of the previous image to the pixel of the current image
+that shows the same point of the ground. It is applied to the filter's state, never to a measured box.
 
-The filter's state is (cx, cy, vx, vy, w, h): centre, centre velocity in px/s, size. The size has no rate in
-the state, because extrapolating one through an occlusion makes the box vanish or fill the image. The rate of
-the size in the image is estimated separately, for controllers that approach the target; it is not used for
-prediction. All noise is proportional to the target's size sqrt(w h), so that wide and tall targets are
-treated alike and nothing depends on the image's resolution.
+The filter's state is (cx, cy, vx, vy, w, h): centre in px, velocity of the centre in px/s, width and height
+in px. The state contains no rate of the size: extrapolated through an occlusion, a rate would make the box
+vanish or fill the image. The rate is estimated apart, for controllers that approach the target, and is not
+used for prediction. All noise is proportional to the target's size sqrt(w h). So wide and tall targets are
+treated alike, and nothing depends on the image's resolution.
 
-Process noise is that of a continuous model (white acceleration, and a random walk of the size), so predicting
-over any split of an interval gives the same result, and a dropped image does not look like acceleration. The
-update uses the Joseph form, which keeps the covariance symmetric and positive.
+The process noise is that of a continuous model: white acceleration, and a random walk of the size. Predicting
+over an interval in one step or in several gives the same result, so a dropped image does not look like an
+acceleration. The update uses the Joseph form, which keeps the covariance symmetric and positive.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from efftam_ros.core.types import CameraMotion, Motion
 
 if TYPE_CHECKING:
     from efftam_ros.core.contract import CameraMotionSource
-    from efftam_ros.core.types import Frame
 
 Array = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
-MIN_DEPTH = 0.2  # `relative_depth` below which a position is treated as behind the camera
+MIN_DEPTH = 0.2  # a position whose `relative_depth` is smaller is treated as behind the camera
 
-# Left, top, width, height from the state; and left, top, right, bottom.
+# Matrices that compute a box from the filter's state: _BOX gives left, top, width, height; _H gives left,
+# top, right, bottom.
 _BOX = np.array(
     [
         [1, 0, 0, 0, -0.5, 0],
@@ -50,168 +50,92 @@ _H = np.vstack([_BOX[:2], _BOX[:2] + _BOX[2:]])
 _INWARD = np.array([1.0, 1.0, -1.0, -1.0])
 _IDENTITY = np.eye(6)
 _MIN_SIZE_PX = 1.0
-# Time constant of the size rate, s: short compared with an approach, long compared with fluctuations of the
-# mask's edges.
+# Time constant, s, by which the rate of the size is smoothed. It is short compared with an approach, and long
+# compared with the fluctuation of a mask's edges.
 SIZE_RATE_S = 0.5
 
-# Noise, in target sizes.
+# Noise of the filter. A size is the target's size, sqrt(width * height).
 ACCELERATION = 1.0  # spectral density of the centre's acceleration, sizes/s^1.5
-COASTING_FACTOR = 3.0  # of the acceleration while the target is not measured
+COASTING_FACTOR = 3.0  # factor on `ACCELERATION` while the target is not measured
 SIZE_WALK = 0.3  # random walk of width and height, sizes/s^0.5
 EDGE, EDGE_PX = 0.055, 0.5  # standard deviation of a measured edge: EDGE sizes + EDGE_PX px
 INITIAL_SPEED = 6.0  # standard deviation of the unknown initial velocity, sizes/s
-# Shortest time that the camera's velocity is taken over, s: stamps in a burst of images are nearly equal, and
-# a shift of 3 px within 1 us would be 3 million px/s.
+# Least time, s, over which the camera's velocity is averaged. The stamps of images that arrive in a burst are
+# nearly equal: a shift of 3 px within 1 us would be taken for 3 million px/s.
 MIN_CAMERA_S = 0.01
-# Greatest age of the motion of the whole target at which it is preferred to that of its last visible part.
+# A coasting target continues with the motion of when all of it was visible, if that is at most this old, ns.
+# Otherwise it continues with the motion of its last visible part.
 WHOLE_VALID_NS = 1_000_000_000
 
 
 def relative_depth(matrix: Matrix, x: float, y: float) -> float:
-    """Depth of a point after the motion, relative to that of the image's top-left corner.
+    """Return the depth of the point (x, y), px, after the camera's motion, relative to the depth of the
+    image's top-left corner.
 
-    It concerns points far outside the image. Towards 0 their pixel coordinates go to infinity; a negative
-    depth means that the motion took the point behind the camera (or from behind it to the front), so that its
-    pixel coordinates are on the opposite side of the image."""
+    Only points far outside the image have unusual depths. As the depth approaches 0, the point's pixel
+    coordinates grow without limit. A negative depth means that the motion has taken the point behind the
+    camera, or from behind the camera to its front: its pixel coordinates then lie on the opposite side of the
+    image. ``matrix``: the motion [3, 3], from old pixels to new ones.
+    """
     return float(matrix[2] @ (x, y, 1.0)) / float(matrix[2, 2])
 
 
 def moved_point(matrix: Matrix, x: float, y: float) -> NDArray[np.float64]:
-    """Position [2] of a point after the motion, px."""
+    """Return the position [2], px, of the point (x, y) after the camera's motion [3, 3]."""
     moved = matrix @ np.array([x, y, 1.0])
     return np.asarray(moved[:2] / moved[2], np.float64)
 
 
 def linearised(matrix: Matrix, x: float, y: float) -> tuple[NDArray[np.float64], Matrix]:
-    """Position [2] of a point after the motion, px, and its derivative [2, 2] with respect to the point."""
+    """Return the position [2], px, of the point (x, y) after the camera's motion [3, 3], and the derivative
+    [2, 2] of that position with respect to (x, y)."""
     moved = matrix @ np.array([x, y, 1.0])
     point = np.asarray(moved[:2] / moved[2], np.float64)
     return point, np.asarray((matrix[:2, :2] - np.outer(point, matrix[2, :2])) / moved[2], np.float64)
 
 
 def zoom(matrix: Matrix, x: float, y: float) -> float:
-    """Magnification around a point: square root of the change of area."""
+    """Return by which factor the camera's motion [3, 3] enlarges lengths around the point (x, y), px: the
+    square root of the factor on areas."""
     return float(np.sqrt(abs(np.linalg.det(linearised(matrix, x, y)[1]))))
 
 
 def moved_box(matrix: Matrix, box: Box) -> Box:
-    """Return the box after the motion: its centre is moved and its sides are scaled by `zoom`."""
+    """Return a box, px, after the camera's motion [3, 3]: its centre is moved, its sides are scaled by
+    `zoom`."""
     x, y = moved_point(matrix, box.cx, box.cy)
     factor = zoom(matrix, box.cx, box.cy)
     return Box.from_centre(x, y, box.width * factor, box.height * factor)
 
 
-UNKNOWN = CameraMotion(None, "no previous image")
-
-
 class CameraAtImage(NamedTuple):
-    """The camera at one image.
+    """The camera's motion up to one image, as one target's tracker needs it.
 
-    ``motion``: since the target's last image; ``source``: what estimated it, and can keep this image and
-    compare it with a kept one.
+    ``motion``: the camera's motion since the target's last image; ``source``: the source that estimated the
+    motion. The source can also keep this image, and compare it with one that was kept before.
     """
 
     motion: CameraMotion
     source: CameraMotionSource
 
 
-class SharedCamera:
-    """Estimates the camera's motion once for each image, and gives each target the motion since its own
-    last image, because not every target has its turn in every image.
-
-    A target that was selected on an earlier image than the others' last one catches up through images of its
-    own, with a source of its own, until it is level with them.
-    """
-
-    def __init__(self, source: CameraMotionSource) -> None:
-        self.source = source
-        self._stamp_ns: int | None = None  # of the last image, None before the first
-        self._since: dict[int, CameraMotion | None] = {}  # by target, since its last turn
-        self._own: dict[int, CameraMotionSource] = {}  # of targets that catch up
-
-    def at(self, target_id: int, frame: Frame, moving: Sequence[Box]) -> CameraAtImage:
-        """Return the camera for a target that has its turn in this image. ``moving``: boxes in the image
-        before, px, which the estimate leaves out."""
-        own = self._own.get(target_id)
-        if own is None:
-            self._advance(frame, moving)
-            motion, self._since[target_id] = self._since.get(target_id), None
-            return CameraAtImage(motion or UNKNOWN, self.source)
-        motion = own.estimate(frame.image, frame.stamp_ns, moving)
-        if self._is_behind(frame):
-            return CameraAtImage(motion, own)
-        self._advance(frame, moving)
-        self._join(target_id)
-        return CameraAtImage(motion, self.source)
-
-    def before_selection(self, target_id: int, frame: Frame, moving: Sequence[Box]) -> CameraAtImage:
-        """Return the camera for a target that may be selected on this image; if it is, `select` follows. The
-        other targets' cameras do not change."""
-        others = self._since.keys() - {target_id}
-        source = self.source
-        if not self._since:
-            self._stamp_ns = None
-            source.reset()
-        if self._since and (not others or self._is_behind(frame)):
-            source = source.another()
-            source.estimate(frame.image, frame.stamp_ns, moving)
-        else:
-            self._advance(frame, moving)
-        return CameraAtImage(UNKNOWN, source)
-
-    def select(self, target_id: int, frame: Frame, camera: CameraAtImage) -> None:
-        """Note that the target was selected on this image, with the camera of `before_selection`."""
-        is_alone = not self._since.keys() - {target_id}
-        self._join(target_id)
-        if is_alone:
-            self.source, self._stamp_ns = camera.source, frame.stamp_ns
-        elif camera.source is not self.source:
-            self._own[target_id] = camera.source
-
-    def forget(self, target_id: int) -> None:
-        self._since.pop(target_id, None)
-        self._own.pop(target_id, None)
-
-    def _join(self, target_id: int) -> None:
-        """Note that the target has caught up with the camera."""
-        self._own.pop(target_id, None)
-        self._since[target_id] = None
-
-    def _is_behind(self, frame: Frame) -> bool:
-        return self._stamp_ns is not None and frame.stamp_ns < self._stamp_ns
-
-    def _advance(self, frame: Frame, moving: Sequence[Box]) -> None:
-        """Estimate the motion to this image, unless it was."""
-        if frame.stamp_ns == self._stamp_ns:
-            return
-        self._stamp_ns = frame.stamp_ns
-        motion = self.source.estimate(frame.image, frame.stamp_ns, moving)
-        for target_id, before in self._since.items():
-            self._since[target_id] = motion if before is None else _chained(before, motion)
-
-
-def _chained(before: CameraMotion, motion: CameraMotion) -> CameraMotion:
-    """Two motions, one after the other; not known where one is not."""
-    if before.matrix is None:
-        return before
-    if motion.matrix is None:
-        return motion
-    return CameraMotion(motion.matrix @ before.matrix, motion.reason)
-
-
 class MotionFilter:
-    """State estimate of one target. Starts from a measured box; `predict` moves it, `update` corrects it."""
+    """The Kalman filter of one target: `predict` moves the estimate to a later stamp, `update` corrects it by
+    a measured box."""
 
-    # Arrays are replaced, never changed in place, so that a copy may share them.
+    # An array is replaced before it is changed, so that copies of the filter may share it.
 
     def __init__(self, stamp_ns: int, box: Box) -> None:
+        """Start from a box, px, that was measured at this stamp."""
         self.stamp_ns = stamp_ns
         self._measured = True
         self._camera_velocity: Array = np.zeros(2)
-        # The camera's motion since its velocity was last taken: shift at the target, px, and time, s.
+        # The camera's motion since `_camera_velocity` was last computed: its shift at the target, px, and its
+        # time, s.
         self._camera_shift: Array = np.zeros(2)
         self._camera_s = 0.0
-        self._sized_ns = stamp_ns  # when the size was last measured
+        # Stamp and value of the filtered size after its last measurement.
+        self._sized_ns = stamp_ns
         self._sized: Array = np.array([box.width, box.height])
         self._size_rate: Array = np.zeros(2)
         size = max(box.size, _MIN_SIZE_PX)
@@ -220,6 +144,8 @@ class MotionFilter:
         self._p: Array = np.diag(np.square([edge, edge, speed, speed, 2 * edge, 2 * edge]))
 
     def _moved(self, stamp_ns: int) -> tuple[Array, Array]:
+        """Return the state [6] and its covariance [6, 6], predicted to a later stamp. Raises ValueError for
+        an earlier one."""
         dt = (stamp_ns - self.stamp_ns) * 1e-9
         if dt < 0:
             raise ValueError(f"cannot predict {dt:.3f} s into the past")
@@ -229,8 +155,8 @@ class MotionFilter:
         f[0, 2] = f[1, 3] = dt
         width, height = self._x[4:].tolist()
         size = math.sqrt(max(width, _MIN_SIZE_PX) * max(height, _MIN_SIZE_PX))
-        # While the target is not measured, errors that an update would correct accumulate: the target may
-        # turn, and the camera too.
+        # While the target is not measured, no update corrects the errors that come from turns of the target
+        # and of the camera.
         q = (ACCELERATION * size * (1.0 if self._measured else COASTING_FACTOR)) ** 2
         w = (SIZE_WALK * size) ** 2
         noise = _diagonal([q * dt**3 / 3, q * dt**3 / 3, q * dt, q * dt, w * dt, w * dt])
@@ -238,25 +164,27 @@ class MotionFilter:
         return f @ self._x, f @ self._p @ f.T + noise
 
     def predict(self, stamp_ns: int) -> None:
-        """Predict the state at a later stamp. Raises ValueError for an earlier one."""
+        """Move the filter to a later stamp. Raises ValueError for an earlier one."""
         self._x, self._p = self._moved(stamp_ns)
         self.stamp_ns = stamp_ns
 
     def predicted(self, stamp_ns: int) -> MotionFilter:
-        """Return a copy, moved to a later stamp as `predict` does."""
+        """Return a copy of the filter, moved to a later stamp. Raises ValueError for an earlier one."""
         moved = copy.copy(self)
         moved._x, moved._p = self._moved(stamp_ns)
         moved.stamp_ns = stamp_ns
         return moved
 
     def follow_camera(self, matrix: Array, dt_s: float = math.inf) -> None:
-        """Transform mean and covariance by the camera's motion.
+        """Transform the estimate and its covariance by the camera's motion. The filter's stamp does not
+        change.
 
-        From then on the filter's velocity is relative to the ground. The stamp does not change. The camera's
-        velocity is the mean over at least `MIN_CAMERA_S`; until then the previous one is kept.
+        From the first call on, the filter's velocity is relative to the ground. The camera's own velocity is
+        averaged over at least `MIN_CAMERA_S`; until that time has passed, its previous value is kept.
 
         Args:
-            matrix: [3, 3] motion from the previous image to the current one (see the module).
+            matrix: The camera's motion [3, 3] from the previous image to the present one, see the module's
+                docstring.
             dt_s: Time between the two images, s.
         """
         centre, j = linearised(matrix, self._x[0], self._x[1])
@@ -273,20 +201,22 @@ class MotionFilter:
         self._p = change @ self._p @ change.T
 
     def camera_unknown(self) -> None:
-        """Assume that the camera does not move, because its motion is unknown."""
+        """Assume that the camera does not move, because its motion to the present image is unknown."""
         self._camera_velocity = self._camera_shift = np.zeros(2)
         self._camera_s = 0.0
 
     def coast(self) -> None:
-        """Mark the target as not measured at the filter's stamp: uncertainty grows faster until it is."""
+        """Note that the target is not measured in this image. Until the next measurement the uncertainty
+        grows faster."""
         self._measured = False
         self._size_rate = np.zeros(2)
 
     def at(self, stamp_ns: int, camera: bool = True) -> Motion:
-        """Return the predicted motion at a later stamp without changing the filter.
+        """Return the motion predicted for a later stamp. The filter does not change. Raises ValueError for an
+        earlier stamp.
 
-        ``camera``: True extrapolates the camera's last motion and returns the velocity in the image; False
-        returns the velocity relative to the ground.
+        ``camera``: whether the camera is assumed to go on moving as before. True returns the velocity in the
+        image, False the velocity relative to the ground.
         """
         x, p = self._moved(stamp_ns) if stamp_ns != self.stamp_ns else (self._x.copy(), self._p)
         if camera:
@@ -298,23 +228,23 @@ class MotionFilter:
 
     @property
     def ground(self) -> Motion:
-        """The estimate at the filter's own stamp, with the velocity relative to the ground."""
+        """The motion at the filter's stamp, with the velocity relative to the ground."""
         return self.at(self.stamp_ns, camera=False)
 
     def update(self, box: Box, quality: float = 1.0) -> None:
-        """Correct the estimate by a box measured at the filter's stamp.
+        """Correct the estimate by a box that was measured at the filter's stamp.
 
-        ``quality`` (predicted IoU, 0..1) widens the measurement noise up to three times as it falls. Raises
-        ValueError for an empty or non-finite box.
+        ``box``: px; ``quality``: predicted IoU of the box, 0..1. The lower it is, the larger the measurement
+        noise is assumed to be, up to three times as large. Raises ValueError for an empty or non-finite box.
         """
         x, y, width, height = box.x, box.y, box.width, box.height
         if not (min(width, height) > 0 and math.isfinite(x + y + width + height)):
             raise ValueError(f"cannot update from an empty box {box}")
         was_measured, self._measured = self._measured, True
         innovation = np.array((x, y, x + width, y + height)) - _H @ self._x
-        # An edge inside the predicted box may be the edge of an occluder: its weight decreases with its
-        # distance inside, so that the opposite edge carries the estimate. Without this, a target that moves
-        # behind a tree seems to shrink, stop and turn back at the tree's edge.
+        # A measured edge inside the predicted box may be the edge of an occluder. The farther inside it lies,
+        # the less it counts, so that the opposite edge determines the estimate. Otherwise a target that moves
+        # behind a tree would seem to shrink, stop and turn back at the tree's edge.
         hidden = np.maximum(innovation * _INWARD, 0.0)
         r = _diagonal(_edge_sigma(math.sqrt(width * height), quality) ** 2 + hidden**2)
         observed = _H @ self._p
@@ -327,7 +257,8 @@ class MotionFilter:
         self._follow_size(was_measured)
 
     def _follow_size(self, continuous: bool) -> None:
-        """Update the size rate by the filtered size's change since the last measurement, but after a gap."""
+        """Update the rate of the size by the change since the last measurement. ``continuous``: whether the
+        target was measured in the previous image too; else the rate is not updated."""
         dt = (self.stamp_ns - self._sized_ns) * 1e-9
         if continuous and dt > 0:
             seen = (self._x[4:] - self._sized) / dt
@@ -335,10 +266,11 @@ class MotionFilter:
         self._sized_ns, self._sized = self.stamp_ns, self._x[4:]
 
     def mahalanobis(self, box: Box, quality: float = 1.0) -> float:
-        """Squared Mahalanobis distance of a measured centre from the prediction (2 degrees of freedom).
+        """Return the squared Mahalanobis distance of a box's centre from the predicted centre (2 degrees of
+        freedom).
 
-        For a box smaller than predicted, which may be partly hidden, the distance is to the nearest
-        compatible centre.
+        A box that is smaller than predicted may show a target that is partly hidden. Its distance is that of
+        the nearest centre which the whole target could have. ``quality``: predicted IoU of the box, 0..1.
         """
         offset = np.array([box.cx, box.cy]) - self._x[:2]
         slack = np.maximum(self._x[4:] - np.array([box.width, box.height]), 0.0) / 2
@@ -350,41 +282,39 @@ class MotionFilter:
     def box(self) -> Box:
         return _box(self._x)
 
-    @property
-    def motion(self) -> Motion:
-        """The estimate at the filter's own stamp."""
-        return self.at(self.stamp_ns)
-
 
 class TargetMotion:
-    """The filter of the target, and that of when all of it was last visible.
+    """The motion of a target that may disappear: its filter, and the filter of when all of it was last
+    visible.
 
-    While a target disappears behind an occluder, its boxes lag and stop at the edge; coasting therefore
-    continues from the last motion of the whole target.
+    While a target disappears behind an occluder, its measured boxes lag behind and stop at the occluder's
+    edge. Therefore a target that is not seen continues with the motion that it had as a whole.
     """
 
     def __init__(self) -> None:
         self.filter: MotionFilter | None = None
-        """At the last image; None: the position is unknown."""
+        """The estimate at the last image; None: the target's position is unknown."""
         self._whole: MotionFilter | None = None
 
     def start(self, stamp_ns: int, box: Box) -> None:
-        """Start from a measured box of the whole target."""
+        """Start from a box, px, that was measured at this stamp and shows the whole target."""
         self.filter, self._whole = MotionFilter(stamp_ns, box), None
 
     def lose(self) -> None:
+        """Forget the motion: the target's position is unknown."""
         self.filter = self._whole = None
 
     def is_behind(self, matrix: Matrix) -> bool:
-        """Return whether the motion takes the target (nearly) behind the camera, where it has no pixels."""
+        """Return whether the camera's motion [3, 3] turns away so far that the target is (nearly) behind the
+        camera, where it has no pixel coordinates."""
         if self.filter is None:
             return False
         box = self.filter.box
         return relative_depth(matrix, box.cx, box.cy) < MIN_DEPTH
 
     def follow_camera(self, matrix: Matrix | None, dt_s: float) -> None:
-        """Do as `MotionFilter.follow_camera`; with None, or without time between the images, it is
-        unknown."""
+        """Apply the camera's motion [3, 3], see `MotionFilter.follow_camera`. With None, or if ``dt_s`` is
+        not positive, the camera's motion is unknown."""
         whole = None if self._whole is self.filter else self._whole
         for motion in (self.filter, whole):
             if motion is not None and matrix is not None and dt_s > 0:
@@ -393,15 +323,23 @@ class TargetMotion:
                 motion.camera_unknown()
 
     def resize(self, matrix: Matrix, stamp_ns: int) -> None:
-        """Predict, and carry over to images of another size; ``matrix`` maps old pixels to new ones."""
+        """Predict the motion at this stamp, and scale it to images of another size. ``matrix`` [3, 3] maps
+        old pixels to new ones."""
         self._whole = None
         if self.filter is not None:
             self.filter = self.filter.predicted(stamp_ns)
             self.filter.follow_camera(matrix)
 
     def measure(self, stamp_ns: int, box: Box, quality: float, restart: bool, partial: bool) -> None:
-        """Update by the target's box at the filter's stamp. ``restart``: it does not continue the motion so
-        far; ``partial``: only part of the target is visible."""
+        """Update the motion by the target's measured box.
+
+        Args:
+            stamp_ns: Stamp of the image, to which the filter was predicted, ns.
+            box: Measured box, px.
+            quality: Its predicted IoU, 0..1.
+            restart: The box does not continue the motion so far: a new filter starts from it.
+            partial: Only a part of the target is visible.
+        """
         if self.filter is None or restart:
             self.filter = MotionFilter(stamp_ns, box)
         else:
@@ -410,7 +348,7 @@ class TargetMotion:
             self._whole = self.filter
 
     def coast(self, stamp_ns: int, was_seen: bool) -> None:
-        """Continue without a measurement. ``was_seen``: the target was seen in the image before."""
+        """Continue without a measurement. ``was_seen``: whether the target was seen in the previous image."""
         whole = self._whole
         if was_seen and whole is not None and stamp_ns - whole.stamp_ns < WHOLE_VALID_NS:
             self.filter, self._whole = whole, None
@@ -420,6 +358,7 @@ class TargetMotion:
 
 
 def _edge_sigma(size: float, quality: float) -> float:
+    """Return the standard deviation of a measured edge, px, for a box of this size, px, and predicted IoU."""
     doubt = 1.0 + 2.0 * (1.0 - min(max(quality, 0.0), 1.0))
     return (EDGE * max(size, _MIN_SIZE_PX) + EDGE_PX) * doubt
 
@@ -430,7 +369,7 @@ def _box(x: Array) -> Box:
 
 
 def _diagonal(values: Sequence[float] | Array) -> Array:
-    """Do what np.diag does, without its overhead."""
+    """Return the square matrix with these values on its diagonal; faster than np.diag."""
     matrix = np.zeros((len(values), len(values)))
     matrix.reshape(-1)[:: len(values) + 1] = values
     return matrix

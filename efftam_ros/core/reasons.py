@@ -1,10 +1,10 @@
 """The table of reasons: why an answer is not valid, a command was refused, the gimbal is not steered.
 
-A reason leaves the nodes as a text for people and as a number for programs. Both are made from one row here:
+The nodes publish a reason as a text for people and as a number for programs. Both come from one row here:
 
     ReasonCode.IMAGE_GAP.reason(gap_s=1.2, max_gap=1.0)
 
-A number keeps its meaning from release to release; a new reason gets a new number.
+A number keeps its meaning in all releases. A new reason gets a new number.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from enum import IntEnum, unique
 
 @unique
 class ReasonCode(IntEnum):
-    """A row of the table: the number, the text with its values, what it means, and what to do.
+    """A row of the table: number, text with places for values, meaning, and what the user can do.
 
-    Numbers of 100 are the tracker's decisions, 200 images, 300 the node, 400 commands, 500 the gimbal
-    controller, 550 the gimbal's manager, 600 following by the autopilot, 700 positions.
+    Numbers from 100 on are for the tracker's decisions, from 200 for images, from 300 for the node, from 400
+    for commands, from 500 for the gimbal controller, from 550 for the gimbal's manager, from 600 for
+    following by the autopilot, and from 700 for positions.
     """
 
     template: str
@@ -31,7 +32,7 @@ class ReasonCode(IntEnum):
         return member
 
     def reason(self, **values: object) -> Reason:
-        """Return the reason with these values in its text. Raises KeyError when one is missing."""
+        """Return the reason, with these values in its text. Raises KeyError if a value is missing."""
         text = self.template.format_map(values)
         return Reason(self, text or (self.name if self else ""))
 
@@ -373,7 +374,7 @@ class ReasonCode(IntEnum):
     )
     CONTROL_AWAITED = (
         503,
-        "the gimbal's manager has not granted control yet: {who}",
+        "{who}; control was requested and is not granted yet",
         "Control was requested. No rates are sent before it is granted.",
         "Wait.",
     )
@@ -667,7 +668,7 @@ class ReasonCode(IntEnum):
 
 
 class Reason(str):
-    """A reason: its text in one line, and its number for programs. Empty when there is none."""
+    """A reason: a text of one line, with the number for programs in ``code``. Empty if there is no reason."""
 
     code: ReasonCode
 
@@ -682,18 +683,20 @@ class Reason(str):
         return self.code, str(self)
 
     def with_detail(self, detail: str) -> Reason:
-        """Return the same reason with more text."""
+        """Return the same reason with ``detail`` appended to its text."""
         return Reason(self.code, f"{self}; {detail}")
 
     @classmethod
     def of(cls, error: Exception, otherwise: ReasonCode) -> Reason:
-        """Return the reason that an error was raised with, else its text under the code ``otherwise``."""
+        """Return the reason that an error carries as its argument. For an error without one, return the
+        error's text with the code ``otherwise``."""
         first = error.args[0] if error.args else ""
         return first if isinstance(first, Reason) else cls(otherwise, str(error) or type(error).__name__)
 
     @classmethod
     def read(cls, number: int, text: str) -> Reason:
-        """Return the reason that a message carries; an unknown number becomes OTHER."""
+        """Return the reason in a message with this number and text. A number that is unknown becomes
+        OTHER."""
         return cls(_BY_NUMBER.get(number, ReasonCode.OTHER), text) if text else NO_REASON
 
 

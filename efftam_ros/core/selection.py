@@ -1,4 +1,5 @@
-"""Judges what the network answers to a prompt: in which view, which of its masks, and how sure it is."""
+"""Judges the network's answer to a prompt: which view shows the target best, and whether the answer is
+doubtful."""
 
 from __future__ import annotations
 
@@ -17,22 +18,24 @@ if TYPE_CHECKING:
     from efftam_ros.core.contract import Answers, Pipeline
     from efftam_ros.core.types import Image
 
-# A patch of fur is a clean object too in a window that shows nothing else. On 60 images of DAVIS the boxes of
-# points at the centre of the mask have a mean IoU of 0.26 with the true ones in the window of 0.4 short sides
-# alone, and 0.71 by these rules; on 117 images of OTB-100, VOT and UAV123 0.58 and 0.56.
+# A selected point is tried in several windows, because in a narrow one a patch of fur is taken for a whole
+# object. With the centre of the true mask as the point, the mean IoU with the true box is 0.71 by the rules
+# below, and 0.26 in one window of 0.4 short sides of the image (60 images of DAVIS). On 117 images of
+# OTB-100, VOT and UAV123 it is 0.56 and 0.58.
 SURE = 0.8  # predicted IoU from which no wider view is tried
-CUT = 0.15  # taken off the predicted IoU of a mask that the view's border cuts
-BORDER_PX = 4.0  # network px from the border, one cell of the mask
-EQUAL = 0.05  # predicted IoU by which the whole may be below its part
-# Least sum of the predicted IoU of a drawn box, and of that and the overlap of its centre asked as a point.
-# Of 258 boxes that are 5 to 10 % off the true ones 2 % are below, of 304 boxes of that size elsewhere 67 %.
+CUT = 0.15  # deduction from the predicted IoU of a mask that is cut by the view's border
+BORDER_PX = 4.0  # a mask that is nearer to the view's border is cut by it; network px, one cell of the mask
+EQUAL = 0.05  # a larger mask is preferred even if its predicted IoU is lower by this much
+# A drawn box is doubtful if this sum is lower: the predicted IoU of its mask, plus the predicted IoU and the
+# overlap that the network gives for the centre of the box as a point. Of 258 boxes that are 5 to 10 % off the
+# true ones 2 % are doubtful, of 304 boxes of that size elsewhere 67 %.
 WEAK = 1.66
-PART = 0.3  # IoU with the drawn box below which a mask is only a part of what it was drawn around
+PART = 0.3  # a mask whose IoU with the drawn box is lower covers only a part of the object
 
 
 def whole(candidates: Candidates) -> int:
-    """Return the candidate to follow: of those that are nested and equally sure the largest, else the
-    surest."""
+    """Return the index of the candidate to follow. It is the one with the highest predicted IoU, or a larger
+    one that contains it and is about as sure (`EQUAL`)."""
     best = surest = int(np.argmax(candidates.ious))
     for index in np.argsort(candidates.areas).tolist():
         is_equal = candidates.ious[index] >= candidates.ious[surest] - EQUAL
@@ -43,8 +46,14 @@ def whole(candidates: Candidates) -> int:
 
 
 class PromptAnswer(NamedTuple):
-    """The network's answer to a prompt. ``doubt``: why the selection is weak; empty when it is not;
-    ``answers``: those of the last look, which show the mask."""
+    """The network's answer to a prompt.
+
+    Attributes:
+        view: The view that was chosen.
+        candidates: The network's candidates in this view.
+        answers: Answers of the last look, from which the mask can be read.
+        doubt: Why the selection is doubtful; empty if it is not.
+    """
 
     view: View
     candidates: Candidates
@@ -60,11 +69,19 @@ def answer_prompt(
     views: Sequence[View],
     asks_twice: bool = False,
 ) -> PromptAnswer:
-    """Look at the prompted image in one view after the other until the answer is sure and whole, else in the
-    one with the surest answer.
+    """Return the network's answer to a prompt. One view after the other is tried, until the answer in one is
+    sure and not cut by its border. If there is none, the view with the surest answer is looked at again.
 
-    ``target``: number of the memory that looks; ``asks_twice``: also ask for the centre of a drawn box as a
-    point. Raises InputError where the network's output is not finite, and as `Pipeline.look` does.
+    Args:
+        pipeline: Runs the network.
+        target: Number of the memory that is used.
+        image: The image of the prompt.
+        prompt: Marks the target, px of the image.
+        views: The views to try, narrow ones first.
+        asks_twice: Whether the network also gets the centre of a drawn box as a point, which shows whether
+            the selection is doubtful.
+
+    Raises InputError where the network's output is not finite, and as `Pipeline.look` does.
     """
     found: list[tuple[float, PromptAnswer]] = []
     for view in views:
@@ -94,7 +111,8 @@ def _answer_in(
         raise InputError("the network's output for the selected image is not finite; check the bundle")
     if by_point is None or drawn is None:
         return PromptAnswer(view, candidates, answers)
-    # On an object its centre, as a point, marks about the box; on bare ground anything.
+    # If the box is drawn around an object, the point at its centre gives about the same box. On bare ground
+    # the point gives an arbitrary one.
     as_point = max((by_point.ious[i] + iou(box, drawn) for i, box in by_point.visible), default=0.0)
     doubt = NO_REASON
     if candidates.ious[0] + as_point < WEAK:
@@ -105,8 +123,8 @@ def _answer_in(
 
 
 def is_cut(box: Box, view: View, image_size: tuple[int, int]) -> bool:
-    """Return whether a box ends at the border of a view that does not end at the image's. False for an empty
-    one."""
+    """Return whether a box, px, is cut by a border of the view that is not also the image's border. False for
+    an empty box. ``image_size``: width and height, px."""
     if box.is_empty:
         return False
     (width, height), seen = image_size, view.to_network(box)

@@ -1,4 +1,4 @@
-"""The tracker of one target: its state, and the decisions about it in each image."""
+"""The tracker of one target: what is predicted, decided and remembered in each image."""
 
 from __future__ import annotations
 
@@ -45,21 +45,25 @@ MakePolicy = Callable[[PipelineSpec, TrackerConfig], Policy]
 FIXED_SETTINGS = ("policy", "view", "window_factor", "camera_motion", "identity")
 
 POINTS_VALID_S = 0.25
-"""Longest interval between two images over which points are followed; beyond it they are lost anyway."""
+"""Longest time between two images, s, over which points are followed. Over a longer time they are lost
+anyway."""
 
 
 def missed_state(missed_s: float, lost_after: float) -> TrackState:
-    """Return the state of a target that has not been confirmed for ``missed_s`` (NaN: never): COASTING up to
-    ``lost_after``, then LOST."""
+    """Return the state of a missed target: COASTING up to ``lost_after`` s, then LOST.
+
+    ``missed_s``: time since the target was confirmed last, s; NaN if it never was.
+    """
     return TrackState.COASTING if missed_s <= lost_after else TrackState.LOST
 
 
 class TargetState:
-    """The target's state.
+    """The state machine of one target.
 
-    A selection starts ACQUIRING; enough accepted frames in a row lead to TRACKING. A missed frame leads to
-    COASTING, and to LOST once the last confirmed box is ``lost_after`` old. An accepted frame while COASTING
-    or LOST starts ACQUIRING again, so that a reappearance is not reported before it is confirmed.
+    A selection starts ACQUIRING. Enough frames in a row with an accepted box lead to TRACKING. A frame
+    without one leads to COASTING, and to LOST once the last confirmed box is older than ``lost_after``. An
+    accepted box while COASTING or LOST starts ACQUIRING again, so that a return is not reported before it is
+    confirmed.
     """
 
     def __init__(self, config: TrackerConfig) -> None:
@@ -67,22 +71,26 @@ class TargetState:
         self.clear()
 
     def clear(self) -> None:
+        """Become IDLE."""
         self.state = TrackState.IDLE
         self.measured_ns: int | None = None
+        """Stamp of the last accepted box; None before the first."""
         self.confirmed_ns: int | None = None
+        """Stamp of the last accepted box while `confirmed`; None before the first."""
         self.confirmed = False
-        """Whether the state claims the target: TRACKING, or ACQUIRING since its selection without a miss."""
-        self._streak = 0
-        self._returning = False
+        """Whether accepted boxes are claimed: in TRACKING, and in ACQUIRING after a selection, but not in
+        ACQUIRING after a return."""
+        self._streak = 0  # number of accepted boxes in a row
+        self._returning = False  # whether the target is ACQUIRING after it was missed
 
     def select(self, stamp_ns: int) -> None:
-        """Start ACQUIRING: the operator selected the target on this frame."""
+        """Start ACQUIRING, because the user selected the target on the frame of this stamp."""
         self.clear()
         self.state = TrackState.ACQUIRING
         self.hit(stamp_ns)
 
     def hit(self, stamp_ns: int) -> bool:
-        """Count a frame on which the target's box was accepted; return `confirmed`."""
+        """Count a frame with an accepted box. Returns `confirmed`."""
         if self.state in MISSED:
             self.state, self._returning, self._streak = TrackState.ACQUIRING, True, 0
         self._streak += 1
@@ -96,7 +104,7 @@ class TargetState:
         return self.confirmed
 
     def miss(self, stamp_ns: int) -> None:
-        """Count a frame on which no box was accepted."""
+        """Count a frame without an accepted box."""
         self._streak, self.confirmed = 0, False
         if self.state is not TrackState.LOST:
             confirmed_ns = self.confirmed_ns
@@ -104,34 +112,33 @@ class TargetState:
             self.state = missed_state(missed_s, self.config.lost_after)
 
     def lose(self, times_valid: bool = True) -> None:
-        """Become LOST: the previous position no longer holds. ``times_valid`` False: the stamps jumped, so
-        earlier times are invalid."""
+        """Become LOST, because the target's position is not known any more. ``times_valid``: False where the
+        stamps went back, so that earlier stamps can't be compared with later ones."""
         self.state, self._streak, self.confirmed = TrackState.LOST, 0, False
         if not times_valid:
             self.measured_ns = self.confirmed_ns = None
 
     def age_s(self, stamp_ns: int) -> float:
-        """Time since the last accepted box, s; NaN if there is none."""
+        """Return the time from the last accepted box to this stamp, s; NaN before the first box."""
         return float("nan") if self.measured_ns is None else (stamp_ns - self.measured_ns) * 1e-9
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Where a target is expected in an image, and where the network looks for it.
+    """The result of `TargetTracker.predict` for one image.
 
     Attributes:
         frame: The image and its stamp.
-        size: Width and height, px.
-        state: Of the target before this image is judged.
-        dt_s: Since the previous image, s.
-        camera: At this image; None: it is assumed not to move.
-        interruption: Why the target has to be found again; empty if it does not.
-        expected: The predicted motion, with the velocity relative to the ground; None without an estimate.
-        look: What the network is asked. Of a search the target's own view follows from what its windows show.
+        state: State of the target before this image is judged.
+        dt_s: Time since the target's previous image, s.
+        camera: The camera's motion up to this image; None: the camera is assumed not to move.
+        interruption: Why this image does not continue the previous ones; empty if it does.
+        expected: The predicted motion, with the velocity relative to the ground; None if the target's
+            position is unknown.
+        look: The request to the network. A search is followed by a second look, at the best place it found.
     """
 
     frame: Frame
-    size: tuple[int, int]
     state: TrackState
     dt_s: float
     camera: CameraAtImage | None
@@ -142,15 +149,15 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Answered:
-    """What later images need of an image that was answered.
+    """The facts of an answered image that `TargetTracker.learn` needs.
 
     Attributes:
         frame: The image and its stamp.
-        camera: At this image; None: it is assumed not to move.
-        remembered: The candidate that the network is to remember; None: nothing.
-        prompted: Of a selection: the box that shows how the target looks.
-        confirmed: The target's box if the state claims it; None if it does not.
-        count: Of `MemoryBank.count`, after this image.
+        camera: The camera's motion up to this image; None: the camera is assumed not to move.
+        remembered: What the network stores of this image; None: nothing.
+        prompted: On the image of a selection, the box whose look becomes the first of the gallery; else None.
+        confirmed: The target's box, px, if it is claimed; None if it is not.
+        count: Value of `MemoryBank.count` after this image.
     """
 
     frame: Frame
@@ -164,9 +171,9 @@ class Answered:
 class TargetTracker:
     """Tracks one target. Not thread-safe. For the states see `TargetState`.
 
-    A `TargetSet` takes it through the phases of an image: `predict`, the network's look at `look`,
-    `follow_points`, `decide`, and once the answer was published `remembered` and `learn`. On the image on
-    which the target is selected `select` takes the place of the first four.
+    For each image a `TargetSet` calls `predict`, passes the returned look to the network, and calls
+    `follow_points` and `decide`. Once the answer is published it reads `remembered` and calls `learn`. On the
+    image on which the target is selected, `select` replaces `predict`, `follow_points` and `decide`.
     """
 
     def __init__(
@@ -183,11 +190,12 @@ class TargetTracker:
 
         Args:
             pipeline: Runs the network.
-            number: Of the target's memory in the pipeline.
+            number: Number of the target's memory in the pipeline.
             config: Settings; default: `TrackerConfig()`.
-            points: Follows points on the target; None: not used.
-            is_blank: Whether a box of an image, px, and what surrounds it show nothing; None: not used.
-            describe: Describes what individuals look like; None: not used.
+            points: Follows points on the target; None: no points are followed.
+            is_blank: Returns whether a box of an image, px, and its surroundings have one single shade, so
+                that there is nothing to recognise; None: not checked.
+            describe: The identity network; None: likeness is not used.
             make_policy: Makes the policy that decides.
         """
         config = config or TrackerConfig()
@@ -206,7 +214,7 @@ class TargetTracker:
         return self._target.config
 
     def reconfigure(self, config: TrackerConfig) -> None:
-        """Change thresholds from the next frame on. Raises InputError when a fixed setting differs."""
+        """Use other settings from the next frame on. Raises InputError if one of `FIXED_SETTINGS` differs."""
         for f in fields(config):
             old, new = getattr(self.config, f.name), getattr(config, f.name)
             if f.name in FIXED_SETTINGS and old != new:
@@ -216,28 +224,33 @@ class TargetTracker:
         self._target.config = self._policy.config = config
 
     def clear(self) -> None:
-        """Clear the target: IDLE."""
+        """Forget the target. The state becomes IDLE."""
         self._target.clear()
         self._policy.reset()
         self.others = ALONE
-        """What a `TargetSet` knows of the other targets in the last image."""
+        """The other targets in the last image."""
         self.memory = MemoryBank(self._policy.rule, self._pipeline.spec.slots)
-        """Plans what the next frame attends to."""
+        """The remembered frames, and the plan of those that the next frame attends to."""
         self._motion = TargetMotion()
         self._search = Reacquisition()
         self.gallery = Gallery()
-        """Of the target's looks."""
-        self._sure_frame = 0  # `memory.count` at the last look at what is like the target
+        """The target's kept looks."""
+        # Frames of the memory from this number on are forgotten if the followed object turns out to be
+        # another.
+        self._sure_frame = 0
         self._window = self._make_window()
         self._extent = TargetExtent()
         self.moving: list[Box] = []
-        """What moves by itself in the last image, px: the target, unless it is lost."""
-        self._last: tuple[int, tuple[int, int]] = (0, (0, 0))  # stamp and size of the last image
+        """The box of the target in the last image, px, which the estimate of the camera's motion leaves out;
+        empty if the target is lost."""
+        self.stamp_ns = 0
+        """Stamp of the last image that was used, ns."""
+        self._size = (0, 0)  # width and height of the last image that was used, px
         self._prediction: Prediction | None = None
         self._found_points = NO_POINTS
-        self._answers: Answers | None = None  # of the last image
-        self._shown: int | None = None  # the candidate whose mask belongs to the last Track
-        self._answered: Answered | None = None  # what is left to do of the last image
+        self._answers: Answers | None = None  # the network's answers for the last image
+        self._shown: int | None = None  # index of the candidate whose mask belongs to the last Track
+        self._answered: Answered | None = None  # facts of the last image, until `learn` has used them
         self._forget_points()
 
     def _make_window(self) -> WholeImage:
@@ -245,24 +258,22 @@ class TargetTracker:
         kind = self._policy.view(spec.default_view) if config.view == "bundle" else config.view
         return make_crop_policy(kind, spec.image_side, config.window_factor or spec.window_factor)
 
-    def refusal(self, frame: Frame) -> Reason:
-        """Return why an image can't be used for this target; empty if it can."""
-        is_same = frame.stamp_ns == self._last[0]
-        return ReasonCode.SAME_STAMP.reason(stamp_ns=frame.stamp_ns) if is_same else NO_REASON
-
-    # Predict
+    # Methods that predict the target in an image
 
     def predict(self, frame: Frame, camera: CameraAtImage | None = None, windows: int | None = None) -> Look:
-        """Predict where the target is in this image; what the network is asked.
+        """Predict where the target is in this image, and return the request to the network.
+
+        The target must not be IDLE.
 
         Args:
-            frame: The image and its stamp, which `refusal` accepts; the target is not IDLE.
-            camera: The camera at this image; None: it is assumed not to move.
-            windows: Most windows that are searched for a missed target; None: by the settings.
+            frame: The image and its stamp, which must differ from `stamp_ns`.
+            camera: The camera's motion up to this image; None: the camera is assumed not to move.
+            windows: Most windows that are searched if the target is missed; None: as the settings allow.
         """
-        (previous, previous_size), image, stamp = self._last, frame.image, frame.stamp_ns
-        size = image.width, image.height
-        self._last, self._shown, self._answers, self._found_points = (stamp, size), None, None, NO_POINTS
+        previous, previous_size = self.stamp_ns, self._size
+        stamp, size = frame.stamp_ns, (frame.image.width, frame.image.height)
+        self.stamp_ns, self._size = stamp, size
+        self._shown, self._answers, self._found_points = None, None, NO_POINTS
         dt_s, interruption = (stamp - previous) * 1e-9, NO_REASON
         is_gap = dt_s > self._target.config.max_gap
         if camera is not None:
@@ -281,9 +292,7 @@ class TargetTracker:
         else:
             age_s = math.inf if is_gap or dt_s < 0 else self._target.age_s(previous)
             look = self._look_for_missed(frame, dt_s, before, expected, age_s, windows)
-        self._prediction = Prediction(
-            frame, size, self._target.state, dt_s, camera, interruption, expected, look
-        )
+        self._prediction = Prediction(frame, self._target.state, dt_s, camera, interruption, expected, look)
         return look
 
     def _look_for_missed(
@@ -295,10 +304,16 @@ class TargetTracker:
         age_s: float,
         windows: int | None,
     ) -> Look:
-        """Return what the network is asked about a missed target.
+        """Return the request to the network for a missed target: a search, or a look at one place.
 
-        ``before``: the filter up to the previous image; ``age_s``: how long the target had been missed there,
-        infinite where its motion does not hold any more; ``windows``: most that are searched.
+        Args:
+            frame: The image and its stamp.
+            dt_s: Time since the previous image, s.
+            before: The motion filter at the previous image; None if the position was unknown.
+            expected: The predicted motion; None if the position is unknown.
+            age_s: Age of the last measured box at the previous image, s; infinite where the motion up to then
+                does not hold any more.
+            windows: Most windows that are searched; None: as the settings allow.
         """
         size, side = _size(frame), self._pipeline.spec.image_side
         extent = self._window.extent(size)
@@ -317,8 +332,11 @@ class TargetTracker:
     def _interrupt(
         self, previous_size: tuple[int, int], size: tuple[int, int], stamp_ns: int, dt_s: float
     ) -> Reason:
-        """Update the state for an image that does not continue those before it; return why the target has to
-        be found again. An image of another size shows the same scene, so positions in pixels are scaled."""
+        """Update state and motion for an image that does not continue the previous ones. Returns the reason.
+
+        The stamps went back, the size changed, or images stopped for longer than ``max_gap``. An image of
+        another size is assumed to show the same scene: positions in px are scaled to it.
+        """
         reason = NO_REASON
         if dt_s < 0:
             reason = ReasonCode.STAMP_WENT_BACK.reason(back_s=-dt_s)
@@ -340,7 +358,8 @@ class TargetTracker:
         return reason
 
     def _follow_camera(self, camera: CameraAtImage, stamp_ns: int, dt_s: float) -> None:
-        """Move what is known in pixels by the camera's motion in the ``dt_s`` since the previous image."""
+        """Apply the camera's motion to all positions in px: those of the motion filter and of the search.
+        ``dt_s``: time since the previous image, s."""
         matrix, is_missed = camera.motion.matrix, self._target.state in MISSED
         if is_missed and matrix is not None and self._motion.is_behind(matrix):
             self._motion.lose()
@@ -355,10 +374,10 @@ class TargetTracker:
             if kept.matrix is not None:
                 self._search.recognise_place(kept.matrix, stamp_ns)
 
-    # Look
+    # Methods that run while the network computes
 
     def follow_points(self) -> None:
-        """Follow the points on the target into this image, while the network looks."""
+        """Follow the points on the target into this image. The network may compute at the same time."""
         predicted = self._prediction
         if self._points is None or predicted is None or predicted.expected is None:
             return
@@ -367,11 +386,13 @@ class TargetTracker:
                 self._points.reset()
             self._found_points = self._points.follow(predicted.frame.image, predicted.expected.box)
 
-    # Decide
+    # Methods that decide where the target is
 
     def decide(self, answers: Answers, others: Others = ALONE) -> Track:
-        """Decide which candidate is the target, and update state, motion and window with it. ``answers``: the
-        network's answers to `look`; ``others``: the other targets in this image.
+        """Decide which candidate is the target, if any, update all that is known of it, and return its Track.
+
+        ``answers``: the network's answers to the look that `predict` returned; ``others``: the other targets
+        in this image.
         """
         predicted, self._prediction, self.others = self._prediction, None, others
         assert predicted is not None, "predict comes first"
@@ -379,9 +400,9 @@ class TargetTracker:
         look, holder, seconds = predicted.look, None, dict[str, float]()
         windows = look.views if look.is_search else ()
         if look.is_search:
-            view = self._view_of_search(predicted, answers.candidates(self._number), looks)
+            found = answers.candidates(self._number)
             seconds |= answers.stage_seconds(self._number)
-            look = Look(self._number, (view,), self.memory.plan)
+            look = self._look_at_best(predicted, found, looks)
             answers = self._pipeline.look(predicted.frame.image, [look])
         (candidates,) = answers.candidates(self._number)
         (view,) = look.views
@@ -391,7 +412,7 @@ class TargetTracker:
             candidates, holder = self._own(predicted, candidates, looks)
         context = FrameContext(
             frame=predicted.frame,
-            size=predicted.size,
+            size=self._size,
             state=predicted.state,
             search=self._search,
             looks=looks,
@@ -409,12 +430,7 @@ class TargetTracker:
             self.gallery.miss()
         elif self.gallery.is_other:
             choice = self._give_up(choice)
-        if choice.box is None:
-            self._target.miss(predicted.frame.stamp_ns)
-        confirmed = choice.box is not None and self._target.hit(predicted.frame.stamp_ns)
-        remembered = self._keep(candidates, choice, context, confirmed)
-        self._update_motion(predicted, candidates, choice, confirmed)
-        self._close(predicted.frame, predicted.camera, choice, confirmed, remembered, predicted.expected)
+        self._update(predicted, candidates, choice, context)
         reason = predicted.interruption or choice.reason
         if choice.box is None and holder is not None:
             reason = ReasonCode.OTHER_TARGET.reason(target=holder, own=reason)
@@ -431,37 +447,41 @@ class TargetTracker:
             stage_seconds=seconds,
         )
 
-    def _view_of_search(self, predicted: Prediction, found: Sequence[Candidates], looks: Looks) -> View:
-        """Return the target's own view, given what the windows show."""
-        size, stamp = predicted.size, predicted.frame.stamp_ns
+    def _look_at_best(self, predicted: Prediction, found: Sequence[Candidates], looks: Looks) -> Look:
+        """Return the look that follows a search: at the place where the target most probably is.
+
+        ``found``: the candidates in each window that was searched.
+        """
         own = [self.others.withheld(one, looks, None)[0] for one in found]
         seen = self._policy.detections(own, looks)
-        self._search.observe(stamp, list(zip(predicted.look.views, seen, strict=True)))
-        extent = self._window.extent(size)
+        self._search.observe(predicted.frame.stamp_ns, list(zip(predicted.look.views, seen, strict=True)))
+        extent = self._window.extent(self._size)
         assert extent is not None
-        return self._search.view(size, extent, self._pipeline.spec.image_side)
+        view = self._search.view(self._size, extent, self._pipeline.spec.image_side)
+        return Look(self._number, (view,), self.memory.plan)
 
     def _own(
         self, predicted: Prediction, candidates: Candidates, looks: Looks
     ) -> tuple[Candidates, int | None]:
-        """Return the candidates, without those that are another target's, and that target's id."""
+        """Take away the candidates that are another target's object, see `Others.withheld`."""
         is_expected = predicted.expected is not None and predicted.state is not TrackState.LOST
         box = predicted.expected.box if predicted.expected is not None and is_expected else None
         return self.others.withheld(candidates, looks, box)
 
     def _give_up(self, choice: Choice) -> Choice:
-        """Give up what was followed, because it is another individual: claim nothing, and forget what was
-        remembered of it."""
+        """Stop following an object that turned out to be another individual. The target becomes LOST, frames
+        of that object leave the memory, and the returned choice claims no box."""
         now, usual = self.gallery.likeness_now, self.gallery.usual
         self.memory.forget_from(self._sure_frame)
         self._target.lose()
-        self._search.begin(self._last[1], self._motion.filter)
+        self._search.begin(self._size, self._motion.filter)
         known = f"{now:.2f}" if math.isnan(usual) else f"{now:.2f} of {usual:.2f}"
         reason = ReasonCode.CHANGED.reason(likeness=known)
         return replace(choice, box=None, present=False, reason=reason)
 
     def _miss_unread(self, predicted: Prediction) -> Track:
-        """Return the Track of a frame whose candidates are no numbers."""
+        """Count the frame as missed, because the network's output is NaN or infinite, and return its
+        Track."""
         frame = predicted.frame
         self.memory.skip()
         self._target.miss(frame.stamp_ns)
@@ -470,30 +490,39 @@ class TargetTracker:
         self._answered = Answered(frame, predicted.camera, count=self.memory.count)
         return self._track(frame, None, None, None, ReasonCode.NOT_FINITE.reason())
 
-    # Update
+    # Methods that update what is known of the target
 
-    def _update_motion(
-        self, predicted: Prediction, candidates: Candidates, choice: Choice, confirmed: bool
+    def _update(
+        self, predicted: Prediction, candidates: Candidates, choice: Choice, context: FrameContext
     ) -> None:
-        """Update motion and window by the box that was chosen, or by none."""
-        stamp, box = predicted.frame.stamp_ns, choice.box
+        """Update state, memory, window and motion by the policy's choice, which may be that no box is
+        accepted."""
+        stamp, box, confirmed = predicted.frame.stamp_ns, choice.box, False
+        if box is None:
+            self._target.miss(stamp)
+        else:
+            confirmed = self._target.hit(stamp)
+        remembered = self._keep(candidates, choice, context, confirmed)
         if box is None:
             self._motion.coast(stamp, was_seen=predicted.state not in MISSED)
-            return
-        if confirmed:
-            self._window.update(box, max(0.0, predicted.dt_s))
-        restart = choice.jumped or predicted.state is TrackState.LOST
-        self._motion.measure(stamp, box, float(candidates.ious[choice.index]), restart, choice.partial)
+        else:
+            if confirmed:
+                self._window.update(box, max(0.0, predicted.dt_s))
+            restart = choice.jumped or predicted.state is TrackState.LOST
+            self._motion.measure(stamp, box, float(candidates.ious[choice.index]), restart, choice.partial)
+        seen = box if confirmed else None
+        self._close(predicted.frame, predicted.camera, seen, remembered, predicted.expected)
 
     def _keep(
         self, candidates: Candidates, choice: Choice, context: FrameContext, confirmed: bool
     ) -> Remembered | None:
-        """Return what is to be stored of this image in a slot of the ring; None if the policy does not keep
-        it."""
+        """Have the memory bank store this frame or skip it. Returns the request to the network; None if the
+        frame is not stored."""
         is_measured = confirmed and choice.box is not None and not context.is_prompted
         if is_measured and not self._extent.is_settled:
             self._extent.add(candidates, choice.index)
-        # What hides the target, or is remembered beside another target, would be taken for it later.
+        # A remembered image of an occluder, or of a second target in the same mask, would later let the
+        # network follow that object.
         box, others = choice.box, self.others.boxes
         is_shared = bool(others) and box is not None and any(iou(box, one) > SHARED_IOU for one in others)
         is_unsure = self.gallery.is_doubted or is_shared
@@ -514,34 +543,37 @@ class TargetTracker:
         self,
         frame: Frame,
         camera: CameraAtImage | None,
-        choice: Choice,
-        confirmed: bool,
+        confirmed: Box | None,
         remembered: Remembered | None,
         expected: Motion | None,
         prompted: Box | None = None,
     ) -> None:
-        """Close the image: note what `learn` needs. ``prompted``: of a selection, the box that shows how the
-        target looks."""
-        box = choice.box if confirmed else None
-        if box is None:
+        """Finish the decisions about an image, and note the facts that `learn` needs.
+
+        For the arguments see `Answered`, for ``expected`` see `Prediction`.
+        """
+        if confirmed is None:
             self._forget_points()
         else:
             velocity = (0.0, 0.0) if expected is None else expected.velocity
-            self._search.last_seen = Sighting(frame.stamp_ns, box, velocity)
+            self._search.last_seen = Sighting(frame.stamp_ns, confirmed, velocity)
             if self._search.is_running:
                 self._search.stop()
-        self._answered = Answered(frame, camera, remembered, prompted, box, self.memory.count)
+        self._answered = Answered(frame, camera, remembered, prompted, confirmed, self.memory.count)
 
-    # Afterwards
+    # Methods that run after the answer was published
 
     @property
     def remembered(self) -> Remembered | None:
-        """What the network is to remember of the image that was answered last."""
+        """The request to the network to store the last answered image; None: nothing is stored."""
         return None if self._answered is None else self._answered.remembered
 
     def learn(self) -> None:
-        """Compute what only later images need from the last answered one: the plan of the memory, the place
-        to recognise, the points to follow, how the target looks. A second call does nothing."""
+        """Compute what later images need of the last answered one. A second call does nothing.
+
+        This is the plan of the memory, the image by which the place of a lost target is recognised, the
+        points to follow, and the target's look.
+        """
         answered, self._answered = self._answered, None
         if answered is None:
             return
@@ -567,7 +599,7 @@ class TargetTracker:
         if self._points is not None:
             self._points.reset()
 
-    # Select
+    # Methods that answer a prompt
 
     def select(
         self,
@@ -576,16 +608,16 @@ class TargetTracker:
         others: Others = ALONE,
         camera: CameraAtImage | None = None,
     ) -> Track:
-        """Select a target on this image, in place of the one before; all that was known of that is forgotten.
+        """Select a target on this image. All that was known of the previous target is forgotten.
 
         Args:
             frame: The image and its stamp.
-            prompt: Marks the target.
+            prompt: Marks the target, in px of the image.
             others: The other targets in this image.
-            camera: The camera at this image; None: it is assumed not to move.
+            camera: The source of the camera's motion at this image; None: the camera is assumed not to move.
 
         Raises:
-            InputError: The prompt can't be used; the previous target is unchanged.
+            InputError: The prompt can't be used. The previous target is unchanged.
         """
         size = _size(frame)
         box, marked = prompt.region(*size)
@@ -610,26 +642,22 @@ class TargetTracker:
         )
         choice = self._policy.begin(candidates, context)
         start = choice.box or box or visible[0]
-        self._start(context, window, start, choice)
+        window.settle(start)
+        self._window, self.stamp_ns, self._size = window, frame.stamp_ns, size
+        self._motion.start(frame.stamp_ns, start)
+        self._extent = self._policy.extent(box, choice.box, size)
+        self._target.select(frame.stamp_ns)
         remembered = self._keep(candidates, choice, context, confirmed=True)
-        self._close(frame, camera, choice, True, remembered, None, prompted=start if doubt else box or start)
+        prompted = start if doubt else box or start
+        self._close(frame, camera, choice.box, remembered, expected=None, prompted=prompted)
         track = self._track(frame, answer.view, candidates, choice, choice.reason or doubt)
         return replace(track, stage_seconds=dict(answer.answers.stage_seconds(self._number)))
 
-    def _start(self, context: FrameContext, window: WholeImage, start: Box, choice: Choice) -> None:
-        """Start at this box of the prompted frame."""
-        window.settle(start)
-        self._window = window
-        self._motion.start(context.frame.stamp_ns, start)
-        self._extent = self._policy.extent(context.drawn, choice.box, context.size)
-        self._target.select(context.frame.stamp_ns)
-        self._last = context.frame.stamp_ns, context.size
-
     def propose(self, frame: Frame, prompt: Prompt) -> Box | None:
-        """Return the box that the network gives for a prompt, px; None where it finds nothing.
+        """Return the box, px, that the network gives for a prompt; None if the network finds nothing.
 
-        Nothing is selected or remembered, and the target is as before; the mask of the last Track can no
-        longer be read. Raises InputError when the prompt can't be used.
+        Nothing is selected or remembered, and the target is unchanged. The mask of the last Track can't be
+        read any more. Raises InputError when the prompt can't be used.
         """
         self._shown = None
         size = _size(frame)
@@ -638,7 +666,7 @@ class TargetTracker:
         box = candidates.box(whole(candidates)).clipped(*size)
         return None if box.is_empty else box
 
-    # Answer
+    # Methods that describe the target to others
 
     def _track(
         self,
@@ -648,7 +676,9 @@ class TargetTracker:
         choice: Choice | None,
         reason: Reason,
     ) -> Track:
-        motion, state = None, self._target.state
+        """Return the Track of an image. ``candidates`` and ``choice`` are None where the network's output
+        could not be used."""
+        motion, state, age_s = None, self._target.state, self._target.age_s(frame.stamp_ns)
         if self._motion.filter is not None and state is not TrackState.LOST:
             motion = self._motion.filter.at(frame.stamp_ns)
         self.moving = [] if motion is None else [motion.box]
@@ -658,7 +688,7 @@ class TargetTracker:
             likeness = self.gallery.likeness_now
             if choice.box is not None and motion is not None:
                 self._shown, box = self._extent.shown(
-                    candidates, choice.index, choice.box, motion.box, self._last[1]
+                    candidates, choice.index, choice.box, motion.box, self._size
                 )
         measured = box is not None
         if motion is not None:
@@ -672,36 +702,32 @@ class TargetTracker:
             presence=presence,
             quality=quality,
             likeness=likeness,
-            age_s=self._target.age_s(frame.stamp_ns),
+            age_s=age_s,
             motion=motion,
             view=view,
-            image_size=self._last[1],
+            image_size=self._size,
             reason=reason,
         )
 
-    def idle(self, frame: Frame) -> Track:
-        """Return the answer to an image without a target."""
-        return Track(frame.stamp_ns, TrackState.IDLE, image_size=_size(frame))
-
     def refused(self, frame: Frame, reason: Reason) -> Track:
-        """Return the answer to an image that can't be used. It has no mask, unless it is the last image
-        again."""
-        if frame.stamp_ns != self._last[0]:
+        """Return the Track of an image that can't be used. The mask can't be read then, except if this is the
+        last image again."""
+        if frame.stamp_ns != self.stamp_ns:
             self._shown = None
         return Track(frame.stamp_ns, self.state, image_size=_size(frame), reason=reason, processed=False)
 
     def mask(self) -> NDArray[np.uint8] | None:
-        """Return the target's mask of the last frame, uint8 [H, W], 0 or 255; None if its box was not
-        measured."""
+        """Return the target's mask in the last image, uint8 [H, W], 255 on the target, 0 elsewhere; None if
+        the box was not measured there."""
         if self._shown is None or self._answers is None:
             return None
         return self._answers.mask(self._number, self._shown)
 
     def motion_at(self, stamp_ns: int) -> Motion | None:
-        """Return the predicted motion at a later stamp, None if there is none. Does not change the
-        tracker."""
+        """Return the target's motion predicted for this stamp; None if the target's position is unknown, or
+        the stamp is earlier than the last image. The tracker does not change."""
         motion = self._motion.filter
-        if motion is None or self.state is TrackState.LOST or stamp_ns < motion.stamp_ns:
+        if motion is None or self._target.state is TrackState.LOST or stamp_ns < motion.stamp_ns:
             return None
         return self._extent.grown_motion(motion.at(stamp_ns))
 

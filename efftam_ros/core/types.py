@@ -1,4 +1,4 @@
-"""Value types exchanged between camera, tracker and pipeline."""
+"""Data types that camera, tracker and back end exchange: images, prompts, candidates, motions, tracks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from efftam_ros.core.reasons import NO_REASON, Reason
 
 
 class TrackState(IntEnum):
-    """State of the target (the numbers equal those of the ROS messages)."""
+    """State of a target. The numbers are those of the ROS messages."""
 
     IDLE = 0
     ACQUIRING = 1
@@ -30,18 +30,21 @@ class TrackState(IntEnum):
 
 
 MISSED = (TrackState.COASTING, TrackState.LOST)
-"""States of a target that was not accepted on the last frame."""
+"""States of a target of which no box was accepted in the last frame."""
 
 
 @dataclass(frozen=True)
 class Image:
-    """Image bytes as delivered by the camera, not copied.
+    """An image as the camera delivers it, without a copy of its bytes. The bytes must not change while the
+    image is in use.
 
-    ``rows`` is a uint8 array [R, B]: one line per stored row, without padding (a view with a row stride if
-    the source pads). R equals ``height`` except for planar YUV (nv12: 3/2 ``height``); B is the number of
-    bytes per row. ``encoding`` is a sensor_msgs encoding name, such as ``bgr8`` or ``nv12``. The bytes must
-    not change while the image is in use: ``derived`` holds what the runtime has made of them once (the
-    checked encoding, the grey version).
+    Attributes:
+        rows: uint8 [R, B]: R stored rows of B bytes, without padding (with a larger stride where the source
+            has padding). R equals ``height``, except for planar YUV (nv12: 3/2 of ``height``).
+        width: Px.
+        height: Px.
+        encoding: Name of the encoding as in sensor_msgs, such as ``bgr8`` or ``nv12``.
+        derived: Results that are computed from the bytes once and used again, such as the grey version.
     """
 
     rows: NDArray[np.uint8]
@@ -58,23 +61,26 @@ class Image:
 
 
 class Frame(NamedTuple):
-    """One camera image and its time. ``stamp_ns``: integer ns of the camera's clock, never wall time."""
+    """One camera image and its time. ``stamp_ns``: ns of the clock that stamps the images."""
 
     image: Image
     stamp_ns: int
 
 
 MAX_POINTS = 256
-"""Most points of a prompt, including the two corners of a box; the cost of the prompt encoder grows with
-their number."""
+"""Most points of a prompt, including the two corners of a box. The time of the prompt encoder grows with the
+number of points."""
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """Marks the target, in pixels of the image. Give a box, points, both, or a mask alone.
+    """Marks the target on one image: by a box, by points, by both, or by a mask alone.
 
-    ``points``: (x, y) pairs; ``labels``: 1 on the target, 0 off it, one per point; ``mask``: bool [H, W] at
-    the image's size.
+    Attributes:
+        box: Box around the target, px.
+        points: (x, y) of each point, px.
+        labels: One for each point: 1 on the target, 0 off it.
+        mask: bool [H, W] at the image's size, True on the target.
     """
 
     box: Box | None = None
@@ -83,12 +89,14 @@ class Prompt:
     mask: NDArray[np.bool_] | None = None
 
     def checked(self, width: int, height: int, is_typed: bool = False) -> Prompt:
-        """Return the prompt if it marks something in an image of this size, px.
+        """Return this prompt if it marks something in an image of this size, px.
 
-        ``is_typed``: a person gave the numbers; then a box that fits the image only if its numbers are edges
-        is refused. Raises InputError: empty, numbers that are not finite, no area, too many points, outside
-        the image, a label other than 0 and 1, no point on the target, or a mask that is empty, of another
-        size or combined with a box or points.
+        ``is_typed``: whether a person typed the numbers. A box is then also refused if it fits the image only
+        when its four numbers are read as edges.
+
+        Raises InputError for: an empty prompt, numbers that are not finite, a box without area, too many
+        points, a box or point outside the image, a label other than 0 and 1, no point on the target, and a
+        mask that is empty, has another size, or is combined with a box or points.
         """
         if self.mask is not None:
             self._check_mask(self.mask, width, height)
@@ -122,7 +130,7 @@ class Prompt:
         if box.clipped(width, height).is_empty:
             raise InputError(f"{name} lies outside the image of {width} x {height} px; draw it inside")
         x, y, x1, y1 = box.x, box.y, box.width, box.height
-        leaves = box.x1 > width + 1.0 or box.y1 > height + 1.0  # px: not by rounding
+        leaves = box.x1 > width + 1.0 or box.y1 > height + 1.0  # 1 px is more than a rounding error
         if is_typed and leaves and 0 <= x < x1 <= width and 0 <= y < y1 <= height:
             raise InputError(
                 f"{name} leaves the image of {width} x {height} px; if these are edges x0, y0, x1, y1, give"
@@ -154,11 +162,15 @@ class Prompt:
             raise InputError("selection has only points off the target; give at least one on it (label 1)")
 
     def region(self, width: int, height: int) -> tuple[Box | None, Box]:
-        """Return the box that it draws in an image of this size, None for points alone, and the box around
-        all that it marks, which has no area around a single point. Raises InputError as `checked` does."""
+        """Return two boxes, px, in an image of this size: the drawn one, and the one around all marks.
+
+        The drawn box is cut off at the image's border; that of a mask encloses the mask; for points alone it
+        is None. The second box has no area if there is only a single point. Raises InputError as `checked`
+        does.
+        """
         self.checked(width, height)
         if self.box is not None:
-            visible = self.box.clipped(width, height)  # the window is sized by the visible part
+            visible = self.box.clipped(width, height)  # only this part determines the window's size
             return visible, self._enclosed(visible)
         if self.mask is not None:
             ys, xs = np.flatnonzero(self.mask.any(axis=1)), np.flatnonzero(self.mask.any(axis=0))
@@ -174,22 +186,22 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Candidates:
-    """The mask decoder's K candidate masks for one frame, before one is chosen.
+    """The K candidates that the mask decoder gives for one view, before the policy chooses one.
 
-    K is 3 when tracking or after a single point, else 1. The masks are the decoder's, not blanked when the
-    target is absent: check ``presence``.
+    K is 3 on tracked frames and after a single selected point, else 1. A candidate may have a mask although
+    the target is absent: check ``presence``.
 
     Attributes:
-        boxes: float32 [K, 4] left, top, right, bottom edges in *image* px, sub-pixel, from the zero crossings
-            of the logits' row and column maxima; NaN for an empty mask.
-        areas: float32 [K], image px^2.
-        ious: float32 [K], predicted mask IoU, 0..1.
-        presence_logit: Above 0 when the network sees the target.
-        levels: float32 [K, 3, 4], image px: the boxes where the maxima cross -1 (around ``boxes``), 0
-            (``boxes``) and 1 (within them); None where the network does not give them.
+        boxes: float32 [K, 4]: left, top, right and bottom edge, in px of the image. The edges are where the
+            maxima of the logits' rows and columns cross zero. NaN for an empty mask.
+        areas: float32 [K]: areas of the masks, px^2 of the image.
+        ious: float32 [K]: predicted IoU of the masks, 0..1.
+        presence_logit: Logit of ``presence``: above 0 if the network sees the target.
+        levels: float32 [K, 3, 4], px of the image: the boxes where the maxima cross -1 (outside ``boxes``), 0
+            (equal to ``boxes``) and 1 (inside ``boxes``); None where the network does not give them.
         presence: Probability that the target is in the view, 0..1.
-        visible: Index and box of the candidates that show something.
-        is_finite: False when the network produced NaN or infinity (the NaN box of an empty mask is allowed).
+        visible: Index and box of each candidate with a mask that is not empty.
+        is_finite: False if a number is NaN or infinite, except in the box of an empty mask.
     """
 
     boxes: NDArray[np.float32]
@@ -208,7 +220,7 @@ class Candidates:
         shows = np.isfinite(self.boxes).all(axis=1) & (self.boxes[:, 2:] > self.boxes[:, :2]).all(axis=1)
         levels = [] if self.levels is None else self.levels.ravel().tolist()
         numbers = (*self.ious.tolist(), *self.areas.tolist(), self.presence_logit, *levels)
-        vars(self).update(  # frozen
+        vars(self).update(  # the dataclass is frozen, so that attributes can't be assigned
             presence=float(1.0 / (1.0 + np.exp(-np.clip(self.presence_logit, -60.0, 60.0)))),
             visible=[(index, boxes[index]) for index in np.flatnonzero(shows).tolist()],
             is_finite=all(map(math.isfinite, numbers)),
@@ -225,10 +237,16 @@ class Candidates:
         presence_logit: float,
         levels: NDArray[np.float32] | None = None,
     ) -> Candidates:
-        """Build the candidates from what the decoder answers in a view.
+        """Build the candidates from the decoder's output for a view. The arrays are copied.
 
-        ``boxes`` [K, 4] (left, top, right, bottom), ``areas`` [K] and ``levels`` [K, 2, 4] are in network px.
-        The arrays are copied; the box of an empty mask becomes NaN.
+        Args:
+            view: The view that the network received.
+            boxes: float32 [K, 4] left, top, right, bottom edge, network px. That of an empty mask becomes
+                NaN.
+            areas: float32 [K], network px^2.
+            ious: float32 [K], predicted IoU.
+            presence_logit: Logit of the presence.
+            levels: float32 [K, 2, 4], network px: the boxes at the levels -1 and 1; None if not given.
         """
         scale, origin = np.array([view.scale_x, view.scale_y] * 2), np.array([view.x, view.y] * 2)
         placed = (boxes / scale + origin).astype(np.float32)
@@ -243,16 +261,19 @@ class Candidates:
         return len(self.ious)
 
     def box(self, index: int) -> Box:
-        """Candidate ``index`` as a Box, which ``is_empty`` when its mask is."""
+        """Return the box of candidate ``index``, px; it ``is_empty`` if the mask is empty."""
         return self._boxes[index]
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The ring slots that a frame attends to.
+    """The slots of the memory's ring that the network compares a frame with; empty for a frame without
+    history.
 
-    ``rows[i]`` is the temporal row of the map in ``slots[i]``; pointers have none. An empty plan means a
-    frame without history.
+    Attributes:
+        slots: Slots whose memory maps are used.
+        rows: For each of ``slots``, the row of the network's temporal encoding that its map gets.
+        pointer_slots: Slots whose object pointers are used.
     """
 
     slots: tuple[int, ...] = ()
@@ -262,12 +283,14 @@ class MemoryPlan:
 
 @dataclass(frozen=True)
 class BoxHead:
-    """How the published box is placed, given the mask's (`policies.drawn_box.PlacedExtent`).
+    """Constants by which the published box is computed from the mask's box
+    (`policies.drawn_box.PlacedExtent`).
 
     Attributes:
-        level_share: Share of the way from an edge of the mask's box to where the edge is at the level of the
-            logits at which the masks after the selection are as large as the drawn box; 0..1.
-        prompt_share: Share of the offset of the drawn box's edge from that of the prompted mask; 0..1.
+        level_share: Weight of the first cue, 0..1: where an edge lies at the level of the logits at which the
+            masks after the selection are as large as the drawn box.
+        prompt_share: Weight of the second cue, 0..1: the offset of the drawn box's edge from that of the mask
+            on the prompted frame.
     """
 
     level_share: float
@@ -280,16 +303,16 @@ class PipelineSpec:
 
     Attributes:
         name: Name of the network.
-        image_side: Side of the input, network px.
-        temporal_rows: Number T of temporal rows; the last is the prompted frame's.
-        max_maps: Most maps attended to; None: no limit.
-        max_pointers: Most pointers attended to.
-        slots: Slots in the ring.
-        recent_maps: Number of recent frames, besides the prompt, that the network was trained to attend to.
-        default_view: "auto", "full" or "window".
-        window_factor: Side of the window in target sizes.
-        box_head: How the published box is placed; None: it is the mask's, or enlarged to fit the drawn
-            box (`policies.drawn_box`).
+        image_side: Side of the network's square input, network px.
+        temporal_rows: Number of rows of the temporal encoding. The last row is for the prompted frame.
+        max_maps: Most memory maps that a frame is compared with; None: no limit.
+        max_pointers: Most object pointers that a frame is compared with.
+        slots: Number of slots of each target's memory.
+        recent_maps: Number of recent frames, besides the prompted one, that the network was trained with.
+        default_view: The kind of view where the user chooses none: "auto", "full" or "window".
+        window_factor: Side of the window in target sizes, where the user chooses none.
+        box_head: Constants by which the published box is placed; None: the published box is that of the mask,
+            enlarged where the drawn box requires it (`policies.drawn_box`).
     """
 
     name: str
@@ -311,9 +334,9 @@ class Motion:
     Attributes:
         stamp_ns: Time of the estimate, ns.
         box: Estimated box, px.
-        velocity: (vx, vy), px/s.
-        covariance: float64 [4, 4] of (cx, cy, vx, vy) in px^2, px^2/s, px^2/s^2.
-        size_rate: Rates of width and height, px/s.
+        velocity: Velocity (vx, vy) of the box's centre, px/s.
+        covariance: float64 [4, 4] of the centre and its velocity (cx, cy, vx, vy), in px and px/s.
+        size_rate: Rates of change of width and height, px/s.
     """
 
     stamp_ns: int
@@ -325,10 +348,13 @@ class Motion:
 
 @dataclass(frozen=True)
 class FoundPoints:
-    """Points on the target in the last confirmed image, followed into the present one.
+    """Points on the target that were followed into the present image.
 
-    Only points that have been followed long enough to belong to the target count. ``earlier_count``: their
-    largest number in the last images; ``positions``: float64 [n, 2] px, of those that were found again.
+    Only points that were followed for long enough count, because they belong to the target.
+
+    Attributes:
+        earlier_count: Largest number of such points in the last images.
+        positions: float64 [n, 2], px: the points that were found again in the present image.
     """
 
     earlier_count: int
@@ -340,10 +366,12 @@ NO_POINTS = FoundPoints(0, np.zeros((0, 2)))
 
 @dataclass(frozen=True)
 class CameraMotion:
-    """The camera's motion since the previous image.
+    """The camera's motion from one image to a later one.
 
-    ``matrix``: float64 [3, 3], previous px to current px, None if unknown; ``reason``: why it is unknown, one
-    line.
+    Attributes:
+        matrix: Homography float64 [3, 3] that maps px of the earlier image to px of the later one; None if it
+            is unknown.
+        reason: Why it is unknown, in one line; empty if it is known.
     """
 
     matrix: NDArray[np.float64] | None
@@ -351,7 +379,7 @@ class CameraMotion:
 
 
 class ScoredBox(NamedTuple):
-    """A possible position of a missed target. ``score``: log-odds that it is the target."""
+    """A box, px, in which a missed target may be. ``score``: log-odds that the target is there."""
 
     box: Box
     score: float
@@ -364,20 +392,21 @@ class Track:
     Attributes:
         stamp_ns: Stamp of the image, ns.
         state: State of the target.
-        box: In image px, measured by the network or predicted; None in states without a box (IDLE, LOST).
-        measured: True when ``box`` was measured in this image.
-        presence: Probability that the target is in view, 0..1.
-        quality: Predicted mask IoU, 0..1.
-        age_s: Time since the last measured box, s (0 when measured, NaN before the first).
-        motion: The filter's estimate or None.
-        view: The region given to the network.
+        box: Box of the target, px, measured or predicted; None in the states without a box, IDLE and LOST.
+        measured: True if ``box`` was measured in this image, False if it is predicted.
+        presence: Probability that the target is in the view, 0..1.
+        quality: Predicted IoU of the chosen candidate's mask, 0..1.
+        age_s: Time since the last measured box, s: 0 if this box is measured, NaN before the first one.
+        motion: The motion filter's estimate; None if the target's position is unknown.
+        view: The region of the image that the network received; None if it received none.
         image_size: Width and height, px.
-        reason: Why the target is not tracked, or why the frame was not used; empty when all is well.
-        processed: False when the frame was refused before it reached the network (equal stamp, bad image).
-        stage_seconds: Duration of each stage, s.
-        windows: Windows of this image searched for a missed target.
-        hypotheses: Possible positions of a missed target.
-        camera: The camera's motion; None if it was not requested.
+        reason: Why the target is not tracked, or why the image was not used; empty if all is well.
+        processed: False if the image was refused before the network received it: a bad image, or the stamp of
+            the previous one.
+        stage_seconds: Duration of each stage of the network, s, by name (`contract.Answers.stage_seconds`).
+        windows: The windows of this image that were searched for a missed target.
+        hypotheses: Where a missed target may be, best first.
+        camera: The camera's motion since the target's last image; None if it is not estimated.
         likeness: Cosine of the last looks with the target's kept crops, -1..1; NaN where it is not known.
         confidence: Probability that the measured box is on the target, 0..1; NaN where nothing is measured,
             or the likeness is not known.

@@ -8,7 +8,7 @@ images with any time between them, SIFT features are matched instead (Lowe, IJCV
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -309,15 +309,11 @@ def _camera_motion(
     ``size``: width and height of the full images, px; ``scale``: size of the reduced images divided by
     ``size``.
     """
-    matrix = _rescaled(found, 1 / scale)
+    factor = 1 / scale
+    larger = np.diag([factor, factor, 1.0]) @ found @ np.diag([1 / factor, 1 / factor, 1.0])
+    matrix = np.asarray(larger / larger[2, 2], np.float64)
     fault = rejection(matrix, *size, most_shift)
     return CameraMotion(None, f"camera motion refused: {fault}") if fault else CameraMotion(matrix)
-
-
-def _rescaled(matrix: Matrix, scale: float) -> Matrix:
-    """Return the homography between two images after both were resized by the factor ``scale``."""
-    larger = np.diag([scale, scale, 1.0]) @ matrix @ np.diag([1 / scale, 1 / scale, 1.0])
-    return np.asarray(larger / larger[2, 2], np.float64)
 
 
 def _small_grey(image: Image, region: Region | None = None) -> Grey:
@@ -332,18 +328,22 @@ def _small_grey(image: Image, region: Region | None = None) -> Grey:
     return grey.copy()  # `grey` may be a view of the image's bytes, and the result is kept
 
 
-def _excluded(targets: Sequence[Box], scale: float) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the area around each target in a reduced image, px: x0, x1, y0, y1, without column x1 and row y1.
+def _excluded(targets: Sequence[Box], scale: float) -> list[tuple[int, int, int, int]]:
+    """Return the area around each target in a reduced image, px: x0, x1, y0, y1.
+
+    Column x1 and row y1 are not part of it.
 
     ``targets``: boxes in the full image, px; ``scale``: size of the reduced image divided by the full one's.
     """
+    areas = []
     for target in targets:
         size = np.array([target.width, target.height])
         centre = np.array([target.x, target.y]) + size / 2
         half = size * TARGET_MARGIN / 2
         x0, y0 = (np.maximum(centre - half, 0) * scale).astype(int).tolist()
         x1, y1 = ((np.maximum(centre + half, 0) * scale).astype(int) + 1).tolist()
-        yield x0, x1, y0, y1
+        areas.append((x0, x1, y0, y1))
+    return areas
 
 
 def _allowed_mask(targets: Sequence[Box], scale: float, shape: tuple[int, ...]) -> Grey:

@@ -314,11 +314,12 @@ class ImageReader:
         else:
             size, nbytes = compressed_size(message, most_pixels), len(message.data)
             pixels = partial(image_from_compressed, message, most_pixels, self.levels)
-        header, arrived_s = header_of(message, self._header), arrived_ns * 1e-9
         # Video packets of identical images differ, so the decoded pixels are compared instead.
         same = np.frombuffer(message.data, np.uint8) if self._decoder is None else self._decoder.luma
+        arrived_s = arrived_ns * 1e-9
         still_s = self._still.look(same, arrived_s)
         note = compressed_note(message) if self._is_compressed else ""
+        header = header_of(message, self._header)
         stamp = stamp_ns(header.stamp)
         return ReceivedImage(header, stamp, arrived_s, nbytes, size, pixels, note, still_s=still_s)
 

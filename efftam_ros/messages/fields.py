@@ -203,6 +203,7 @@ def velocity_fields(
     motion, later = track.motion or UNKNOWN_MOTION, predicted or track.motion
     seen, soon = bearing or UNKNOWN_BEARING, predicted_bearing or UNKNOWN_BEARING
     (vx, vy), box, stamp = motion.velocity, motion.box, about.header.stamp
+    place = UNKNOWN_MOTION.box if later is None else later.box
     # Every field is set: rclpy publishes 0 for a field that is not set, and 0 looks like a measurement.
     return {
         **_answer_fields(track, about),
@@ -215,7 +216,10 @@ def velocity_fields(
         "height": float(box.height),
         "width_rate": float(motion.size_rate[0]),
         "height_rate": float(motion.size_rate[1]),
-        **{f"predicted_{name}": v for name, v in _box_fields(None if later is None else later.box).items()},
+        "predicted_x": float(place.x),
+        "predicted_y": float(place.y),
+        "predicted_width": float(place.width),
+        "predicted_height": float(place.height),
         "has_bearing": bearing is not None,
         "azimuth": seen.azimuth,
         "elevation": seen.elevation,

@@ -28,13 +28,18 @@ DECISION_S = 10.0
 
 
 def ask(
-    selection: Selection | None, mask: NDArray[np.uint8] | None, tracker: str, namespace: str, wait_s: float
+    selection: Selection | None,
+    mask: NDArray[np.uint8] | None,
+    target_id: int,
+    tracker: str,
+    namespace: str,
+    wait_s: float,
 ) -> int:
     """Send a selection to the node ``tracker`` and wait for the result, which is printed.
 
     ``selection``: None clears the target. ``mask``: the selected pixels (above 127) in an array of the
-    image's height and width; None for a selection by box or points. ``wait_s``: longest wait until the
-    tracker's service is found, s.
+    image's height and width; None for a selection by box or points. ``target_id``: id of the target to clear;
+    a selection contains its own. ``wait_s``: longest wait until the tracker's service is found, s.
 
     Returns 0 if the command was accepted, 1 if it was refused, and 2 if no tracker was found or it did not
     respond. Raises InputError if ROS does not start, or the selection's stamp is too large for a message.
@@ -42,13 +47,14 @@ def ask(
     start_ros()
     node = rclpy.create_node("efftam_select", namespace=namespace)
     try:
-        return _ask(node, None if selection is None else _message(selection, mask), tracker, wait_s)
+        message = None if selection is None else _message(selection, mask)
+        return _ask(node, message, target_id, tracker, wait_s)
     finally:
         node.destroy_node()
         rclpy.try_shutdown()
 
 
-def _ask(node: Node, selection: Any, tracker: str, wait_s: float) -> int:
+def _ask(node: Node, selection: Any, target_id: int, tracker: str, wait_s: float) -> int:
     executor = SingleThreadedExecutor()
     executor.add_node(node)
     results: list[Any] = []
@@ -59,7 +65,7 @@ def _ask(node: Node, selection: Any, tracker: str, wait_s: float) -> int:
     if not spin(executor, client.service_is_ready, wait_s):
         print(f"efftam select: {_explain_absence(node, client.srv_name)}", file=sys.stderr)
         return 2
-    asked = {} if selection is None else {"selection": selection}
+    asked = {"target_id": target_id} if selection is None else {"selection": selection}
     future = client.call_async(kind.Request(**asked))
     if not spin(executor, future.done, DECISION_S):
         print(f"efftam select: {client.srv_name} does not answer in {DECISION_S:g} s", file=sys.stderr)
@@ -83,7 +89,7 @@ def _ask(node: Node, selection: Any, tracker: str, wait_s: float) -> int:
             print(f"refused: {message}")
             return 1
     note = f": {message}" if message else ""
-    print(f"selection {answer.selection} accepted{note}")
+    print(f"selection {answer.selection} of target {answer.target_id} accepted{note}")
     return 0
 
 

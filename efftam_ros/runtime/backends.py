@@ -147,8 +147,9 @@ _ORT_TENSORRT = Install(
 _TENSORRT = Install(
     cuda12=f"{_BINDINGS} 'tensorrt-cu12>=10.3' 'onnx>=1.17'",
     cuda13=f"{_BINDINGS} 'tensorrt-cu13>=10.3' 'onnx>=1.17'",
-    jetpack6=f"{_BINDINGS} 'onnx>=1.17'; {_JETSON_TENSORRT}",
-    jetpack7=f"{_BINDINGS} 'onnx>=1.17'; {_JETSON_TENSORRT}",
+    # ROS 2 of both JetPacks needs NumPy 1, and onnx alone would bring NumPy 2.
+    jetpack6=f"{_BINDINGS} 'onnx>=1.17' 'numpy<2'; {_JETSON_TENSORRT}",
+    jetpack7=f"{_BINDINGS} 'onnx>=1.17' 'numpy<2'; {_JETSON_TENSORRT}",
 )
 _RUNTIME = "efftam_ros.runtime"
 TABLE = (

@@ -157,7 +157,6 @@ class FrameState(ABC):
     def look(self, image: Image, looks: Sequence[Look]) -> FrameAnswers:
         if self._is_closed:
             raise RuntimeError("the pipeline is closed")
-        self._settle()
         prompted, frames = 0, dict[int, TargetFrame]()
         for look in looks:
             self._check_target(look.target)
@@ -264,16 +263,13 @@ class FrameState(ABC):
     # The methods below are implemented or overridden by back ends.
 
     def _start(self, image: Image, frames: Sequence[TargetFrame]) -> None:
-        """Compute the looks of several targets, or start to compute them. `_wait` waits for the results."""
+        """Compute the looks of several targets, or start to compute them. `_wait` waits for the results.
+        Earlier looks that were started, and for whose results nobody has waited, must end first."""
         for frame in frames:
             try:
                 self._compute(image, frame)
             except Exception as error:  # stored, so that the other targets are still computed
                 frame.error = error
-
-    def _settle(self) -> None:
-        """Wait for all looks that were started and whose candidates nobody has waited for."""
-        return
 
     def _wait(self, frame: TargetFrame) -> None:
         """Wait until the candidates of all views are in ``frame.found``."""
@@ -363,20 +359,21 @@ class Chosen(NamedTuple):
     present: bool
 
 
+@dataclass(frozen=True)
 class FrameAnswers:
     """Implements `Answers`: gives access to the results of one call of `look`."""
 
-    def __init__(self, state: FrameState, frames: Mapping[int, TargetFrame]) -> None:
-        self._state, self._frames = state, frames
+    state: FrameState
+    frames: Mapping[int, TargetFrame]
 
     def candidates(self, target: int) -> list[Candidates]:
-        return self._state.answered(self._frames[target])
+        return self.state.answered(self.frames[target])
 
     def mask(self, target: int, choice: int) -> NDArray[np.uint8]:
-        return self._state.mask_of(self._frames[target], choice)
+        return self.state.mask_of(self.frames[target], choice)
 
     def stage_seconds(self, target: int) -> Mapping[str, float]:
-        return self._frames[target].seconds
+        return self.frames[target].seconds
 
 
 def round_bfloat16(values: NDArray[np.float32]) -> None:

@@ -1,4 +1,4 @@
-"""Track in a recorded bag: process every image in order, and write the results to a new bag.
+"""Track in a recorded bag: process every image in order, and write the results to a new bag or a JSON file.
 
 Select the target on the first image with --box or --point. Without these options the TargetSelection messages
 in the bag select it. Each selection applies to the image with the same stamp; with the stamp 0 it applies to
@@ -59,6 +59,7 @@ from efftam_ros.tools.common.recordings import (
     rerun_output,
 )
 from efftam_ros.tools.common.terminal import progress_bar
+from efftam_ros.tools.common.track_json import TrackFacts, frame_record, write_track_json
 
 if TYPE_CHECKING:
     from rosbags.interfaces import Connection
@@ -70,10 +71,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bag", type=Path, metavar="BAG", help="bag folder, .mcap or .db3")
     add_prompt_arguments(parser, mask=False)
     files = parser.add_argument_group("input and output")
-    files.add_argument("--out", type=Path, required=True, metavar="BAG", help="new bag for the results")
+    files.add_argument("--out", type=Path, metavar="BAG", help="new bag for the results")
+    files.add_argument(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="boxes of every image, as 'efftam track' writes them; - for stdout",
+    )
     files.add_argument("--topic", help="topic of images or video (default: /image, or the only one)")
     files.add_argument(
-        "--storage", choices=bags.STORAGES, default="mcap", help="storage of the new bag (default mcap)"
+        "--storage", choices=bags.STORAGES, help=f"storage of the new bag (default {bags.STORAGES[0]})"
     )
     files.add_argument("--with-masks", action="store_true", help="write the masks too (large)")
     options.add_range_argument(files)
@@ -91,11 +98,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    _check_options(args)
     config = options.tracker_config(args.settings, view=args.view, policy=args.policy)
     store = bags.open_typestore()
     with ExitStack() as stack:
         reader = stack.enter_context(bags.reading(args.bag, _warn))
-        check_outputs([Output("--out", args.out, "new folder"), rerun_output(args.rerun)], [args.bag])
+        outputs = [Output("--out", args.out, "new folder"), Output("--json", args.json)]
+        check_outputs([*outputs, rerun_output(args.rerun)], [args.bag])
         images = bags.choose_topic(reader, args.topic)
         drawn = bool(args.box or args.point)
         selections = [] if drawn else read_selections(reader, store)
@@ -107,27 +116,52 @@ def run(args: argparse.Namespace) -> int:
         wanted = len(by_target(args.box, args.point)) if drawn else 1 if is_one else MAX_TARGETS
         pipeline = open_pipeline(options.pipeline_config(args, min(wanted, MAX_TARGETS)))
         stack.callback(pipeline.close)
-        writer = stack.enter_context(bags.writing(args.out, args.storage))
+        results: ResultWriter | None = None
+        if args.out is not None:
+            writer = stack.enter_context(bags.writing(args.out, args.storage or bags.STORAGES[0]))
+            results = ResultWriter(writer, store, args.namespace, args.with_masks)
         replay = Replay(
             open_targets(pipeline, config),
-            ResultWriter(writer, store, args.namespace, args.with_masks),
+            results,
             selections,
             partial(read_prompts, args.box, args.point, None) if drawn else None,
             stack.enter_context(open_recording(args.rerun, args.bag.name)),
+            keeps_frames=args.json is not None,
         )
         bar = stack.enter_context(
             progress_bar(bags.count_of(reader, images), args.bag.name, unit="image", quiet=args.quiet)
         )
-        for message in read_images(reader, store, images, args.rectified, Levels(args.range)):
-            replay.process(message)
-            bar.update()
-        replay.finish()
-    print(replay.summary())
+        is_finished = False
+        try:
+            for message in read_images(reader, store, images, args.rectified, Levels(args.range)):
+                replay.process(message)
+                bar.update()
+            replay.finish()
+            is_finished = True
+        finally:
+            # Write the boxes even after an error or Ctrl-C, like `efftam track`.
+            if replay.frames:
+                is_complete = is_finished and not replay.unused
+                facts = TrackFacts(None, *replay.size, pipeline.spec.name, args.backend, is_complete)
+                write_track_json(args.json, args.bag, facts, replay.frames)
+    print(replay.summary(), file=sys.stderr if str(args.json) == "-" else sys.stdout)
     if not replay.tracked:
         if not replay.unused:
             raise InputError(f"topic {images.topic} of {args.bag} holds no images; name another with --topic")
         raise InputError(f"no image of {images.topic} could be used, for the reasons above")
     return 0
+
+
+def _check_options(args: argparse.Namespace) -> None:
+    """Raise InputError if no output is given, or if --out is missing for an option of the new bag."""
+    if args.out is None and args.json is None and args.rerun is None:
+        raise InputError(
+            "no output was given; add --out BAG for a bag of results, --json FILE for the boxes, or"
+            " --rerun FILE.rrd"
+        )
+    of_bag = {"--storage": args.storage, "--with-masks": args.with_masks, "--namespace": args.namespace}
+    for option in (option for option, value in of_bag.items() if value and args.out is None):
+        raise InputError(f"{option} is for the new bag; add --out BAG, or leave out {option}")
 
 
 @dataclass(frozen=True)
@@ -265,20 +299,23 @@ class Replay:
     def __init__(
         self,
         targets: TargetSet,
-        results: ResultWriter,
+        results: ResultWriter | None,
         selections: list[RecordedSelection],
         first: Callable[[int, int], dict[int, Prompt]] | None,
         recording: ViewerRecording | None,
+        *,
+        keeps_frames: bool,
     ) -> None:
         """Prepare a run.
 
         Args:
             targets: The targets, none of them selected yet.
-            results: Writes the result topics.
+            results: Writes the result topics, or None.
             selections: The recorded selections, in recorded order.
             first: Returns the prompts for the first usable image by target id, from the image's width and
                 height, px. It may raise InputError. None if only the recorded selections are applied.
             recording: Recording for the Rerun viewer, or None.
+            keeps_frames: Whether `frames` is filled.
         """
         self._targets, self._results, self._first, self._recording = targets, results, first, recording
         self._waiting = list(selections)
@@ -290,11 +327,18 @@ class Replay:
         # images.
         self._skipped: dict[str, tuple[str, int]] = {}
         self._states: Counter[str] = Counter()
+        self._keeps_frames = keeps_frames
+        self.frames: list[dict[str, Any]] = []
+        """The record of each processed image, for the JSON file."""
+        self.size = 0, 0
+        """Width and height of the last processed image, px."""
+        self._read = 0  # number of images of the bag so far, used or not
 
     def process(self, recorded: RecordedImage) -> None:
         """Process the next image: apply the selections for it, track the targets, and write the results."""
         header = recorded.header
         stamp = stamp_ns(header.stamp)
+        index, self._read = self._read, self._read + 1
         self._clear_before(recorded.recorded_ns)
         selections = self._selections_for(stamp, recorded)
         try:
@@ -317,14 +361,18 @@ class Replay:
         self.tracked += 1
         for target_id, (track, mask) in answers.items():
             self._states[track.state.name] += 1
-            self._write(target_id, track, mask, header, recorded)
+            if self._results is not None:
+                self._write(self._results, target_id, track, mask, header, recorded)
+        self.size = image.width, image.height
+        if self._keeps_frames:
+            self.frames.append(frame_record(index, {one: track for one, (track, _) in answers.items()}))
         if self._recording is not None:
             self._recording.write(to_bgr(image), answers)
 
     def _follow(self, frame: Frame, selections: list[RecordedSelection]) -> Answers:
         """Process a frame with the selections for it, and return the answer of each target, ordered by id."""
         size, found = (frame.image.width, frame.image.height), Answers()
-        masked = self._results.with_masks or self._recording is not None
+        masked = (self._results is not None and self._results.with_masks) or self._recording is not None
         if self._first is not None:  # prompts from the command line: if one is invalid, the command ends
             prompts, self._first = self._first(*size), None
             found, _ = follow(self._targets, frame, prompts, masked)
@@ -399,6 +447,7 @@ class Replay:
 
     def _write(
         self,
+        results: ResultWriter,
         target_id: int,
         track: Track,
         mask: NDArray[np.uint8] | None,
@@ -409,17 +458,15 @@ class Replay:
         selection = 0 if track.state is TrackState.IDLE else self._selected[target_id].number
         is_steered = self._targets.steered in (None, target_id)
         about = About(header, selection, target_id, is_steered)
-        self._results.write("bbox", when, bbox_fields(track, about))
+        results.write("bbox", when, bbox_fields(track, about))
         bearing = self._bearing(track, recorded.camera)
         fields = velocity_fields(track, about, bearing=bearing, predicted_bearing=bearing)
-        self._results.write("velocity", when, fields)
-        if self._results.with_masks and is_steered:
+        results.write("velocity", when, fields)
+        if results.with_masks and is_steered:
             # Like the node, write a mask for every image. The mask is empty if the target is not visible.
             width, height = track.image_size
             pixels = np.zeros((height, width), np.uint8) if mask is None else np.ascontiguousarray(mask)
-            self._results.write(
-                "mask", when, image_fields(pixels, "mono8", header) | {"data": pixels.reshape(-1)}
-            )
+            results.write("mask", when, image_fields(pixels, "mono8", header) | {"data": pixels.reshape(-1)})
 
     def _bearing(self, track: Track, camera: CameraModel | None) -> Bearing | None:
         try:

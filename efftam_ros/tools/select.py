@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError, shown
+from efftam_ros.core.targets import NEXT_FREE, STEERED
 from efftam_ros.images.source import NS
 from efftam_ros.images.stills.folder import read_bgr
 from efftam_ros.messages.reports import Selection
@@ -31,6 +32,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_argument_group("target (exactly one)")
     add_target_arguments(what, "the camera image")
     what.add_argument("--clear", action="store_true", help="clear the target")
+    parser.add_argument(
+        "--target",
+        type=int,
+        default=STEERED,
+        metavar="ID",
+        help=f"id of the target to select, add or clear (default {STEERED}: the only or the steered one);"
+        f" {NEXT_FREE}: add a target with the next free id, or clear all",
+    )
     parser.add_argument(
         "--stamp",
         default="0",
@@ -59,6 +68,11 @@ def run(args: argparse.Namespace) -> int:
             " --namespace"
         )
     selection, mask = read_selection(args)
+    if not 0 <= args.target <= NEXT_FREE:
+        raise InputError(
+            f"--target is {args.target}; give 0 to {NEXT_FREE - 1}, or {NEXT_FREE}: the next free id, or with"
+            " --clear all targets"
+        )
     try:
         client = importlib.import_module(CLIENT)  # this import loads ROS 2
     except ImportError as error:
@@ -66,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
             f"ROS 2 or the built messages are not in this environment ({error}); source .venv/setup.bash, or"
             " your ROS 2 and install/setup.bash"
         ) from None
-    return int(client.ask(selection, mask, args.node, namespace, args.wait))
+    return int(client.ask(selection, mask, args.target, args.node, namespace, args.wait))
 
 
 def read_selection(args: argparse.Namespace) -> tuple[Selection | None, NDArray[np.uint8] | None]:
@@ -90,6 +104,7 @@ def read_selection(args: argparse.Namespace) -> tuple[Selection | None, NDArray[
     points, labels = read_points(args.point)
     selection = Selection(
         stamp_ns=int(whole) * NS + int(fraction.ljust(9, "0")),
+        target_id=args.target,
         box=read_box(args.box) if args.box else None,
         points=tuple(points),
         labels=tuple(labels),

@@ -8,14 +8,10 @@ first frame, then watch.
 from __future__ import annotations
 
 import argparse
-import json
-import math
-import os
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -28,13 +24,12 @@ from efftam_ros.images.camera import open_source
 from efftam_ros.images.levels import few_levels
 from efftam_ros.images.overlay import draw_overlay
 from efftam_ros.images.source import NS, VideoFrame, VideoSource
-from efftam_ros.messages.fields import reason_fields
 from efftam_ros.messages.reports import VideoProgress
 from efftam_ros.runtime.opening import open_pipeline, open_targets
 from efftam_ros.tools.common import options
 from efftam_ros.tools.common.following import Answers, follow
 from efftam_ros.tools.common.hints import LossCause, cause_of, lost_after_s
-from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
+from efftam_ros.tools.common.outputs import Output, check_outputs
 from efftam_ros.tools.common.page import DrawingPage, open_page, show_in_browser
 from efftam_ros.tools.common.positions import (
     Positions,
@@ -45,6 +40,7 @@ from efftam_ros.tools.common.positions import (
 from efftam_ros.tools.common.prompts import add_prompt_arguments, read_prompts
 from efftam_ros.tools.common.recordings import add_rerun_argument, open_recording, rerun_output
 from efftam_ros.tools.common.terminal import progress_bar
+from efftam_ros.tools.common.track_json import TrackFacts, frame_record, write_track_json
 from efftam_ros.tools.common.video import VideoWriter
 
 # Exit code if a target was lost before it was ever in the state TRACKING.
@@ -123,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
         # ways.
         if run_.tracks:
             if args.json is not None:
-                _write_json(args.json, run_.report(args.backend, args.json))
+                run_.write_json(args.json, args.backend)
             if args.ground_track is not None and positions is not None:
                 positions.write(args.ground_track)
             print(run_.summary(), file=sys.stderr if str(args.json) == "-" else sys.stdout)
@@ -250,30 +246,21 @@ class _Run:
                 )
         return lines
 
-    def report(self, backend: str, file: Path) -> dict[str, Any]:
-        """Return the content of the JSON file. ``backend``: the back end's name; ``file``: path of the JSON
-        file.
-
-        The video's path is relative to ``file``, so that both files can be moved together.
-        """
+    def write_json(self, file: Path, backend: str) -> None:
+        """Write the JSON file. ``backend``: the back end's name."""
         source = self._source
-        video = source.name
-        if source.path.exists() and str(file) != "-":
-            with suppress(FileNotFoundError):  # the working folder may have been removed since the start
-                video = os.path.relpath(video, file.parent.resolve())
-        return {
-            "video": video,
-            "fps": source.fps,
-            "width": source.width,
-            "height": source.height,
-            "bundle": self._pipeline.spec.name,
-            "backend": backend,
-            "complete": self.is_complete,
-            "frames": [
-                frame_record(index, tracks, places)
-                for (index, tracks), places in zip(self.tracks, self._places, strict=True)
-            ],
-        }
+        frames = [
+            frame_record(index, tracks, places)
+            for (index, tracks), places in zip(self.tracks, self._places, strict=True)
+        ]
+        write_track_json(
+            file,
+            source.path if source.path.exists() else source.name,
+            TrackFacts(
+                source.fps, source.width, source.height, self._pipeline.spec.name, backend, self.is_complete
+            ),
+            frames,
+        )
 
     def summary(self) -> str:
         """Return one line: number of frames, mean times, and how often each state occurred.
@@ -292,58 +279,3 @@ class _Run:
 def _name(video: Path) -> str:
     """Return a video's name for the viewer, with its folder, which in many data sets names the sequence."""
     return "/".join(video.resolve().parts[-2:])
-
-
-def frame_record(
-    index: int, tracks: Mapping[int, Track], places: Mapping[int, dict[str, Any]] | None = None
-) -> dict[str, Any]:
-    """Return the JSON object of one frame. Unknown numbers are null.
-
-    ``index``: the frame's index; ``tracks``: by target id, that of the steered target first; ``places``:
-    positions on the ground by target id, or None. The frame also has all fields of the first track itself.
-
-    The field ``stamp_ns`` is text, because programs that read numbers as floats would lose digits.
-    """
-    first = next(iter(tracks.values()))
-    return {
-        "index": index,
-        "stamp": first.stamp_ns / NS,
-        "stamp_ns": str(first.stamp_ns),
-        **_track_record(first),
-        "targets": [
-            {
-                "id": target_id,
-                **_track_record(tracks[target_id]),
-                **({"position": places[target_id]} if places else {}),
-            }
-            for target_id in sorted(tracks)
-        ],
-    }
-
-
-def _track_record(track: Track) -> dict[str, Any]:
-    return {
-        "state": track.state.name,
-        **reason_fields(track.reason),
-        "box": None if track.box is None else _finite(track.box.xywh()),
-        "measured": track.measured,
-        "confidence": None if math.isnan(track.confidence) else track.confidence,
-        "presence": track.presence,
-        "iou": track.quality,
-        "likeness": None if math.isnan(track.likeness) else track.likeness,
-        "velocity": None if track.motion is None else _finite(track.motion.velocity),
-        "windows": len(track.windows),
-        "camera_motion": None if track.camera is None else track.camera.reason or "known",
-    }
-
-
-def _finite(values: tuple[float, ...]) -> list[float] | None:
-    return [float(v) for v in values] if all(math.isfinite(v) for v in values) else None
-
-
-def _write_json(path: Path, report: dict[str, Any]) -> None:
-    text = json.dumps(report, allow_nan=False) + "\n"
-    if str(path) == "-":
-        sys.stdout.write(text)
-    else:
-        write_text(path, text)

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from benchmarks.frontier import Claim, Point, curve_of, drawn, point
+from benchmarks.frontier import HEIGHT, MARGIN, WIDTH, Claim, Point, curve_of, drawn, point
 
 RIGHT, WRONG, NONE = Claim(0.9, 0.8, 30.0), Claim(0.6, 0.0, 30.0), Claim(0.0, 0.0, 30.0)
 ABSENT, GHOST = Claim(0.0, 0.0, 0.0), Claim(0.4, 0.0, 0.0)
@@ -43,3 +43,16 @@ def test_the_picture_has_a_line_and_its_points_for_each_tracker():
     )
     names = [one.tag.rpartition("}")[2] for one in picture]
     assert (names.count("polyline"), names.count("circle")) == (2, 4)
+
+
+@pytest.mark.parametrize("most", [0.05, 0.0437, 0.2, 0.07, 0.9])
+def test_each_label_of_the_false_claims_stands_at_its_number_and_the_names_beside_the_curves(most: float):
+    curve = [Point(0.0, 0.1, 0.9), Point(most, 0.8, 0.1)]
+    texts = [one for one in ElementTree.fromstring(drawn({"ours": curve})) if one.tag.endswith("text")]
+    bottom = max(float(one.get("y")) for one in texts if one.text == "0")
+    labels = {float(one.text): float(one.get("x")) for one in texts if float(one.get("y")) == bottom}
+    assert 5 <= len(labels) <= 11
+    width = (WIDTH - 2 * MARGIN) / max(most, 0.05)
+    assert all(x == pytest.approx(MARGIN + width * false, abs=0.51) for false, x in labels.items())
+    (name,) = (one for one in texts if one.text == "this package")
+    assert float(name.get("y")) > HEIGHT / 2

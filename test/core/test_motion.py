@@ -198,7 +198,7 @@ def test_whatever_happens_the_filter_is_the_one_of_the_textbook(start, events, s
             copy.update(relative(copy.box, *seen))
             copy.follow_camera(np.diag([2.0, 2.0, 1.0]), 1.0)
             copy.coast()
-            motion.motion.covariance[:] = 7.0
+            motion.at(motion.stamp_ns).covariance[:] = 7.0
         assume(model.x[4:].max() < 1e4)
         later_s, told = later_ns / SECOND, motion.at(motion.stamp_ns + later_ns)
         x, p = model.ahead(later_s)
@@ -209,7 +209,7 @@ def test_whatever_happens_the_filter_is_the_one_of_the_textbook(start, events, s
         agree(told.size_rate, model.size_rate)
         scale = np.sqrt(np.outer(np.diag(p)[:4], np.diag(p)[:4]))
         agree(told.covariance / scale, p[:4, :4] / scale)
-        agree(motion.predicted(told.stamp_ns).motion.covariance / scale, p[:4, :4] / scale)
+        agree(motion.predicted(told.stamp_ns).at(told.stamp_ns).covariance / scale, p[:4, :4] / scale)
         other = relative(motion.box, *seen)
         agree(motion.mahalanobis(other, 0.7), model.distance(other, 0.7))
 
@@ -276,7 +276,7 @@ def test_a_target_that_is_missed_goes_on_as_when_all_of_it_was_last_visible(even
                 now, whole = whole.predicted(now_ns), None
             now.coast()
             target.coast(now_ns, was_seen=given_[0])
-        told, expected = target.filter.motion, now.motion
+        told, expected = target.filter.at(target.filter.stamp_ns), now.at(now.stamp_ns)
         assert (told.stamp_ns, told.box, told.velocity) == (now_ns, expected.box, expected.velocity)
         assert np.array_equal(told.covariance, expected.covariance)
     target.measure(now_ns, START, 0.8, restart=True, partial=False)
@@ -332,6 +332,6 @@ def test_what_covers_the_target_does_not_drag_the_motion_along():
             motion.update(Box(left, 100, visible, 40), 0.8)
     seen_last = motion.box
     assert seen_last.width > 40
-    assert motion.motion.velocity[0] > 110
+    assert motion.at(motion.stamp_ns).velocity[0] > 110
     hidden_since = motion.at(motion.stamp_ns + SECOND // 3).box
     assert hidden_since.cx > 300

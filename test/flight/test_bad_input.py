@@ -370,3 +370,14 @@ def test_a_bridge_without_a_key_says_that_the_autopilot_signs(is_signed, reports
         port.encoder._mav.signing.sign_outgoing = is_signed
     rig.run(3, 0.02)
     assert rig.said("signing_key") == reports
+
+
+@pytest.mark.parametrize(
+    ("flavour", "channels", "reports"), [("ardupilot", "", 1), ("ardupilot", "6 7", 0), ("px4", "", 0)]
+)
+def test_a_stick_that_the_rates_override_is_named_when_steering_is_enabled(flavour, channels, reports):
+    rig = Rig(flavour, config=BridgeConfig(rc_channels=channels))
+    rig.run(3)
+    assert rig.said("rc_channels is empty") == 0
+    rig.steer().run(3)
+    assert rig.said("rc_channels is empty") == reports

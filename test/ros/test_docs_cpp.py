@@ -17,10 +17,6 @@ from ament_index_python import PackageNotFoundError, get_package_prefix
 
 ROOT = Path(__file__).parents[2]
 STOP = "right +0.000 rad, down +0.000 rad"
-MANIFEST = """<package format="3"><name>consumer</name><version>0.0.0</version><description>d</description>
-<maintainer email="a@b.c">m</maintainer><license>Apache-2.0</license>
-<buildtool_depend>ament_cmake</buildtool_depend>
-<depend>rclcpp</depend><depend>efftam_ros</depend><export><build_type>ament_cmake</build_type></export></package>"""
 
 
 def block(language: str) -> str:
@@ -68,7 +64,7 @@ def test_the_node_stops_for_what_is_invalid_old_or_of_another_target(tmp_path):
 def test_the_package_is_built_by_colcon(tmp_path):
     if prefix_of("rclcpp") is None or shutil.which("colcon") is None:
         pytest.skip("rclcpp or colcon is not installed")
-    (tmp_path / "package.xml").write_text(MANIFEST)
+    (tmp_path / "package.xml").write_text(block("xml"))
     (tmp_path / "consumer.cpp").write_text(block("cpp"))
     (tmp_path / "CMakeLists.txt").write_text(block("cmake"))
     command = ["colcon", "build", "--cmake-args", f"-DPython3_EXECUTABLE={sys.executable}"]

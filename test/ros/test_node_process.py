@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import importlib
 import math
+import os
 import signal
+import subprocess
 import sys
 
 import pytest
@@ -126,6 +128,15 @@ def test_help_is_printed_and_starts_nothing(capsys, name):
     assert printed.startswith(f"usage: {name}")
     assert "--ros-args" in printed
     assert f'main("{name}")' in (ROOT / "scripts" / name).read_text()
+
+
+def test_help_of_which_nobody_reads_the_end_is_no_error():
+    reader, writer = os.pipe()
+    os.close(reader)  # as `head` does after its lines
+    command = [sys.executable, ROOT / "scripts" / "efftam_mavlink", "--help"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(

@@ -68,11 +68,26 @@ def test_select_by_point_and_mask_then_clear(peer, tmp_path):
         done = select(peer, *arguments)
         assert (done.returncode, done.stderr) == (0, "")
         number = int(done.stdout.split()[1])
-        assert done.stdout == f"selection {number} accepted\n"
+        assert done.stdout == f"selection {number} of target 0 accepted\n"
         assert iou(box_of(peer.box_of_selection(number)), grey) > 0.9
     done = select(peer, "--clear")
     assert (done.returncode, done.stdout) == (0, "cleared\n")
     assert peer.show(1).selection == 0
+
+
+def test_a_second_target_is_added_and_cleared_by_its_id(peer):
+    peer.show(0)
+    for box, target, got in ((bright_box(0), 0, 0), (grey_box(0), 255, 1), (grey_box(0), 1, 1)):
+        done = select(peer, "--box", ",".join(map(str, box.xywh())), "--target", target)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert f"of target {got} accepted" in done.stdout
+    done = select(peer, "--clear", "--target", 3)
+    assert (done.returncode, done.stdout.split(":")[0]) == (1, "refused")
+    done = select(peer, "--clear", "--target", 1)
+    assert (done.returncode, done.stdout) == (0, "cleared\n")
+    assert peer.show(1).target_id == 0
+    assert select(peer, "--clear", "--target", 255).returncode == 0
+    assert peer.show(2).selection == 0
 
 
 def test_a_stamp_names_the_image(peer):
@@ -123,6 +138,7 @@ def test_a_tracker_of_another_name_is_found_by_it(peer, processes):
         ("--namespace", "1st", "--namespace is '1st'"),
         ("--namespace", "a//b", "--namespace is 'a//b'"),
         ("--node", "drone1/tracker", "--node is 'drone1/tracker'; give a name"),
+        ("--target", "256", "--target is 256; give 0 to 254, or 255"),
         ("--stamp", "2147483648", "--stamp is 2147483648 s; a stamp has at most 2147483647 s"),
     ],
 )

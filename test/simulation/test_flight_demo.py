@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import json
 import signal
@@ -12,7 +13,10 @@ from pathlib import Path
 
 import pytest
 
+import simulation.flight
+import simulation.processes
 from simulation.__main__ import main
+from simulation.processes import SIMULATION, Processes, ended_together
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "simulation", "flight"]
@@ -38,7 +42,7 @@ def test_the_gimbal_follows_and_video_plot_and_summary_are_left(tmp_path):
     done = run("--seconds", "8", "--autopilot", "ardupilot", "--out", str(tmp_path), *SMALL)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[:2] == ["figure", "measured"]
-    assert "target off axis" in done.stdout
+    assert "angle from the image's middle" in done.stdout
     assert sorted(p.name for p in tmp_path.iterdir()) == ["flight.mp4", "logs", "summary.json", "tracks.png"]
     report = json.loads((tmp_path / "summary.json").read_text())
     assert report["asked"]["autopilot"] == "ardupilot"
@@ -52,6 +56,51 @@ def test_the_gimbal_follows_and_video_plot_and_summary_are_left(tmp_path):
         frames = [frame.to_ndarray(format="bgr24") for frame in video.decode(video=0)]
     assert frames[0].shape == (180, 320, 3)
     assert len(frames) > 60
+
+
+def repeats(line: str, path: Path) -> list[str]:
+    """A process that prints ``line`` five times a second, and at SIGINT writes the time into ``path``."""
+    code = (
+        "import pathlib, signal, time\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})\n"
+        f"print({line!r}, flush=True)\n"
+        f"while signal.sigtimedwait({{signal.SIGINT}}, 0.2) is None: print({line!r}, flush=True)\n"
+        f"pathlib.Path({str(path)!r}).write_text(str(time.monotonic()))"
+    )
+    return [sys.executable, "-c", code]
+
+
+def test_the_nodes_end_while_the_simulation_still_sends(tmp_path):
+    ended = json.dumps({"phase": "ended", "seconds": 0.0})
+    with ended_together(Processes(tmp_path)) as processes:
+        processes.start("bridge", repeats("on", tmp_path / "bridge"))
+        while not (tmp_path / "bridge.log").read_text():
+            time.sleep(0.05)
+        processes.start(SIMULATION, repeats(ended, tmp_path / "simulation"))
+        assert {phase for phase, _ in processes.words()} == {"ended"}
+    bridge_s, simulation_s = (float((tmp_path / name).read_text()) for name in ("bridge", "simulation"))
+    assert bridge_s < simulation_s
+
+
+@pytest.mark.parametrize(
+    ("options", "lines"),
+    [([], ["flight: by hand", "flight: following, 60 s"]), (["--quiet"], [])],
+)
+def test_where_no_bar_is_shown_each_phase_is_one_line(options, lines, monkeypatch, tmp_path, capsys):
+    phases = [("by hand", 0.0), ("by hand", 0.2), ("following", 0.0), ("following", 0.2)]
+
+    class Flown(Processes):
+        def start(self, name, command):
+            pass
+
+        def words(self):
+            return iter(phases)
+
+    monkeypatch.setattr(simulation.processes, "Processes", Flown)
+    parser = argparse.ArgumentParser()
+    simulation.flight.add_arguments(parser)
+    simulation.flight._fly(parser.parse_args([*options, "--out", str(tmp_path)]), tmp_path)
+    assert capsys.readouterr().err.splitlines() == lines
 
 
 @flies

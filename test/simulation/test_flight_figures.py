@@ -130,7 +130,7 @@ def test_a_slow_computer_is_named_and_a_quick_one_is_not():
 def test_the_table_has_both_nodes_cpu_together():
     rows = dict(summary(plain_flight()))
     assert "9.0 % of a core" in rows["CPU of gimbal controller + bridge"]
-    assert rows["target outside the picture"] == "never"
+    assert rows["target outside the image"] == "never"
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -81,7 +82,8 @@ def test_json_has_every_back_end_and_the_network(efftam):
     found = {f["name"]: f["found"] for f in report["findings"]}
     assert found["numpy"] == np.__version__
     assert found["network"].startswith("compact_192, sha256 of bundle.json ")
-    assert found["identity network"].startswith("1.64 MB, 128 numbers")
+    assert found["identity network"].startswith("1.64 MB, ")
+    assert " 128 numbers" in found["identity network"]
     assert report["environment"]["python"] == platform.python_version()
 
 
@@ -373,6 +375,22 @@ def test_a_board_that_is_ready(board: Path) -> None:
     assert {
         name: state for name, (state, *_) in found.items() if name not in of_this_python and state != "ok"
     } == {}
+
+
+@pytest.mark.parametrize(("is_wrong", "code"), [(False, 0), (True, 1)])
+def test_on_a_jetson_only_what_is_wrong_counts_against_it(board, monkeypatch, capsys, is_wrong, code):
+    """Without onnxruntime-gpu, and with a clock that follows the load, the back end tensorrt runs."""
+    (board / "sys/class/devfreq/17000000.gpu/min_freq").write_text("306000000")
+    found = [f for f in jetson_findings(board) if f.state != "wrong"]
+    assert {f.name for f in found if f.state == "absent"} >= {"onnxruntime-gpu", "GPU clock"}
+    if is_wrong:
+        found.append(checks.Finding("Jetson", "TensorRT", "wrong", "apt has not installed it"))
+    monkeypatch.setattr(command, "jetson_findings", lambda: found)
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    assert command.run(parser.parse_args(["--jetson"])) == code
+    verdict = "can NOT run here, see TensorRT" if is_wrong else "can run here"
+    assert f"this Jetson: {verdict}" in capsys.readouterr().out.splitlines()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from pathlib import Path
@@ -390,6 +391,77 @@ def test_the_camera_of_several_is_named_but_image_needs_no_name(tmp_path: Path, 
     assert {topic for topic, *_ in read_raw(named)} == {"/cam/bbox", "/cam/velocity"}
     with reading(write_bag(tmp_path / "both", [*camera(1, "/a"), *camera(1)])) as reader:
         assert choose_topic(reader, None).topic == "/image"
+
+
+def test_the_json_has_the_boxes_of_the_messages_with_one_record_for_each_image(tmp_path: Path):
+    images = camera()
+    images[3] = ("/image", recorded(3), image(pictures()[3], stamp(3), encoding="bgr12"))
+    selections = [drawn(1.2, 1), drawn(4.2, 4, SECOND, 5)]
+    for i in (4, 5, 6, 7):
+        images[i] = two_squares()[i]
+    bag, out, file = write_bag(tmp_path / "in", [*images, *selections]), tmp_path / "out", tmp_path / "t.json"
+    assert replay(bag, "--out", out, "--json", file) == 0
+    run = json.loads(file.read_text())
+    assert (run["video"], run["fps"], run["width"], run["height"]) == ("in", None, 160, 120)
+    assert (run["backend"], run["complete"]) == ("onnxruntime-cpu", False)
+    assert [frame["index"] for frame in run["frames"]] == [0, 1, 2, 4, 5, 6, 7]
+    assert [frame["state"] for frame in run["frames"]][:2] == ["IDLE", "ACQUIRING"]
+    written = [
+        (int(frame["stamp_ns"]), one["id"], one["state"], one["box"])
+        for frame in run["frames"]
+        for one in frame["targets"]
+    ]
+    assert {one for _, one, *_ in written} == {0, 5}
+    for message, (ns, target_id, state, box) in zip(read_messages(out, "/bbox"), written, strict=True):
+        assert (stamps([message]), message.target_id) == ([ns], target_id)
+        assert TrackState(message.state).name == state
+        of_message = [message.x, message.y, message.width, message.height]
+        assert box == (None if math.isnan(message.x) else pytest.approx(of_message, abs=1e-3))
+
+
+def test_the_json_alone_needs_no_bag_and_is_complete(tmp_path: Path, capsys):
+    bag = write_bag(tmp_path / "in", camera())
+    assert replay(bag, "--box", "40,30,24,24", "--json", tmp_path / "t.json") == 0
+    capsys.readouterr()
+    assert replay(bag, "--box", "40,30,24,24", "--json", "-") == 0
+    printed = capsys.readouterr()
+    assert "8 images processed" in printed.err
+    run, of_file = json.loads(printed.out), json.loads((tmp_path / "t.json").read_text())
+    assert (run["frames"], run["complete"]) == (of_file["frames"], True)
+    assert run["frames"][-1]["state"] == "TRACKING"
+    assert run["frames"][-1]["box"] == pytest.approx(box_at(7), abs=8)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "t.json"]
+
+
+def test_the_json_of_a_bag_that_breaks_off_has_the_boxes_so_far(tmp_path: Path, capsys):
+    with writing(tmp_path / "in", "mcap") as writer:
+        topic = writer.add_connection("/image", IMAGE_TYPES[0], typestore=bag_helpers.STORE)
+        for i, picture in enumerate(pictures(4)):
+            raw = bag_helpers.STORE.serialize_cdr(image(picture, stamp(i))[1], IMAGE_TYPES[0])
+            writer.write(topic, recorded(i), raw if i < 3 else bytes(raw)[:20])
+    out = ("--out", tmp_path / "out", "--json", tmp_path / "t.json")
+    assert replay(tmp_path / "in", "--box", "40,30,24,24", *out) == 2
+    assert "record it again" in capsys.readouterr().err
+    run = json.loads((tmp_path / "t.json").read_text())
+    assert ([frame["index"] for frame in run["frames"]], run["complete"]) == ([0, 1, 2], False)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), ("no output", "--out BAG", "--json FILE")),
+        (("--json", "t.json", "--with-masks"), ("--with-masks", "--out BAG")),
+        (("--json", "t.json", "--storage", "mcap"), ("--storage", "--out BAG")),
+        (("--json", "t.json", "--namespace", "cam"), ("--namespace", "--out BAG")),
+        (("--json", "in/t.json"), ("--json in/t.json", "the input")),
+        (("--json", "o", "--out", "o"), ("is --out o", "another name")),
+    ],
+)
+def test_outputs_that_do_not_fit_together_are_refused(efftam_here, tmp_path: Path, arguments, words):
+    write_bag(tmp_path / "in", camera(2))
+    assert_refused(efftam_here("replay", "in", "--box", "40,30,24,24", *arguments), *words)
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
 ZSTD = b"\x28\xb5\x2f\xfd" + bytes(60)

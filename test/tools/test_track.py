@@ -19,7 +19,7 @@ from efftam_ros.core.types import Prompt, Track, TrackState
 from efftam_ros.tools.cli import main
 from efftam_ros.tools.common.options import tracker_config
 from efftam_ros.tools.common.prompts import read_prompts
-from efftam_ros.tools.track import frame_record
+from efftam_ros.tools.common.track_json import frame_record
 
 FIELDS = [
     "index",
@@ -30,6 +30,7 @@ FIELDS = [
     "reason_code",
     "box",
     "measured",
+    "confidence",
     "presence",
     "iou",
 ]

@@ -364,6 +364,13 @@ class GimbalClient:
         fault = self._settings.fault(self._autopilot.autopilot)
         if fault:
             self._report(Severity.WARNING, fault)
+        is_ardupilot = self._autopilot.autopilot == mav.MAV_AUTOPILOT_ARDUPILOTMEGA
+        if is_ardupilot and not self.config.rc_channels:
+            self._report(
+                Severity.WARNING,
+                "rc_channels is empty: the rates override the pilot's stick; set it to the channels that move"
+                " the mount",
+            )
 
     def _on_control(self, control: Control, reason: Reason) -> None:
         if control is Control.HELD and not self._holder.wanted:

@@ -12,6 +12,7 @@ from std_srvs.srv import SetBool
 from efftam_flight.ros.gimbal.loop import GimbalPublishers, Loop
 from efftam_flight.ros.parameters import GIMBAL, GimbalConfig
 from efftam_ros.core.errors import InputError
+from efftam_ros.core.reasons import ReasonCode
 from efftam_ros.ros.common.nodes import ReportingNode, reported
 from efftam_ros.ros.common.parameters import read_parameters
 
@@ -90,7 +91,10 @@ class GimbalNode(ReportingNode):
         response.success = True
         response.message = "steering" if request.data else "stopped"
         if waits_for:
-            response.message = f"enabled; steering begins later: {waits_for}"
+            # The normal answer: the bridge requests control only now.
+            is_requested = waits_for.code is ReasonCode.CONTROL_AWAITED
+            outlook = "turns once control is granted" if is_requested else "can't turn yet"
+            response.message = f"enabled; the gimbal {outlook}: {waits_for}"
         return response
 
     def _on_set_parameters(self, parameters: list[Any]) -> SetParametersResult:

@@ -1,4 +1,4 @@
-"""The interface of a policy: which candidate is the target, whether it counts, what is remembered."""
+"""The interface of a policy, which decides which candidate is the target and which frames are remembered."""
 
 from __future__ import annotations
 
@@ -27,18 +27,20 @@ class FrameContext:
 
     Attributes:
         frame: The image and its stamp.
-        size: Width and height, px.
-        state: Before this frame.
-        search: Of a target that is missed; a policy that searches adds what it rejects.
-        looks: What the boxes of this image look like.
+        size: Width and height of the image, px.
+        state: State of the target before this frame.
+        search: The search for the target while it is missed. A policy that searches adds the candidates that
+            it rejects.
+        looks: What boxes of this image look like, compared with the target's kept looks.
         is_prompted: Whether the target is selected on this frame.
-        drawn: A prompted frame's box, or that of its mask.
-        motion: The filter predicted to the frame's stamp, None without an estimate.
-        expected: The estimate of ``motion``, with the velocity relative to the ground.
-        view: What the network saw.
-        points: Points on the target that were found again in this image.
-        is_confirmed: Whether the state before this frame claims the target: the track is unbroken.
-        confirmed_ns: Stamp of the last confirmed frame, ns.
+        drawn: On a prompted frame the drawn box, or the box around the drawn mask, px; else None.
+        motion: The motion filter, predicted to the frame's stamp; None if the target's position is unknown.
+        expected: The motion that ``motion`` predicts, with the velocity relative to the ground; None
+            without ``motion``.
+        view: The region of the image that the network received.
+        points: The points on the target that were followed into this image.
+        is_confirmed: Whether the target was claimed before this frame, so that the track is unbroken.
+        confirmed_ns: Stamp of the last frame in which the target was claimed, ns; None before the first.
     """
 
     frame: Frame
@@ -58,13 +60,19 @@ class FrameContext:
 
 @dataclass(frozen=True)
 class Choice:
-    """A policy's decision.
+    """A policy's decision about one frame.
 
-    ``index``: the chosen candidate; ``present``: presence passed to the memory encoder; ``box``: the measured
-    box, None when the candidate is not accepted; ``reason``: why it is not; ``motion_iou``: IoU
-    with the predicted box, where the policy uses it; ``jumped``: accepted away from the predicted position,
-    so that the motion filter is re-initialised; ``partial``: accepted, but only part of the target is
-    visible; ``confidence``: the probability that ``box`` is on the target, NaN where it is not known."""
+    Attributes:
+        index: Index of the chosen candidate.
+        present: Whether the target is visible, as the memory encoder is informed.
+        box: The measured box, px; None if the candidate is not accepted as the target.
+        reason: Why it is not accepted, or what the user should know; may be empty.
+        motion_iou: IoU with the predicted box; None if the policy does not compute it.
+        jumped: Whether the accepted box lies away from the predicted position, so that the motion filter
+            starts anew.
+        partial: Whether only a part of the target is visible in the accepted box.
+        confidence: Probability that ``box`` is on the target; NaN where it is not known.
+    """
 
     index: int
     present: bool
@@ -77,76 +85,90 @@ class Choice:
 
 
 class Policy:
-    """Decides; memory, motion and search are the tracker's.
+    """Makes the decisions about one target. The tracker carries them out, in memory, motion and search.
 
-    Per frame: `choose` (or `begin` on a prompted frame), then `keeps`, exactly once each. ``config`` may be
-    replaced between frames. A policy that overrides `choose` alone has no state, judges a prompted frame like
-    any other, remembers every frame, and weighs no windows.
+    For each frame `choose` is called once, or `begin` on a prompted frame, and then `keeps` once. ``config``
+    may be replaced between frames. A policy that overrides only `choose` keeps no state, judges a prompted
+    frame like any other, remembers every frame, and does not search in windows.
     """
 
     asks_twice = False
-    """Whether a drawn box is also asked for as a point, which shows whether the selection is weak."""
+    """Whether the network also gets the centre of a drawn box as a point, which shows whether the selection
+    is doubtful."""
 
     def __init__(self, rule: Rule, config: TrackerConfig) -> None:
-        """``rule`` decides which remembered frames are attended to."""
+        """``rule``: decides which of the remembered frames the network attends to."""
         self.rule, self.config = rule, config
 
     def reset(self) -> None:
-        """Discard all state, for a new target."""
+        """Discard all that is known of the target."""
 
     def resize(self, area_factor: float) -> None:
-        """Carry over what is known in pixels: the images' area changed by this factor."""
+        """Scale all known areas, because the area of the images has changed by this factor."""
 
     def searches(self, state: TrackState, is_interrupted: bool) -> bool:
-        """Return whether a missed target is looked for over the image, in `search_windows` or one place after
-        the other; else it is looked for where it is predicted. ``is_interrupted``: the motion up to the
-        previous image does not hold for this one."""
+        """Return whether a missed target is searched for in the whole image; if not, the network looks only
+        where the target is predicted.
+
+        ``state``: of the target; ``is_interrupted``: whether its motion up to the previous image is no longer
+        valid.
+        """
         return state is TrackState.LOST and not is_interrupted
 
     @property
     def search_windows(self) -> int:
-        """Most windows of an image that are searched for a missed target, besides its own view."""
+        """Most windows of one image in which a missed target is searched for, in addition to its own view."""
         return 0
 
     def view(self, default: str) -> str:
-        """Return the kind of view where the user asks for none. ``default``: the network's."""
+        """Return the kind of view, "auto", "full" or "window", where the user chooses none. ``default``: the
+        kind that the network's bundle names."""
         return default
 
     def extent(self, drawn: Box | None, prompted: Box | None, size: tuple[int, int]) -> TargetExtent:
-        """Return how the published box relates to the candidates, for a target that was ``drawn`` (px, None:
-        not drawn) and whose mask on that image has the box ``prompted`` (None: the network saw nothing)."""
+        """Return what computes the published box from the candidates, for a newly selected target.
+
+        Args:
+            drawn: The drawn box, px; None where points were given.
+            prompted: Box of the network's mask on the prompted frame, px; None if the mask is empty.
+            size: Width and height of the image, px.
+        """
         return TargetExtent()
 
     def detections(self, windows: Sequence[Candidates], looks: Looks) -> list[list[Detection]]:
-        """Weigh the candidates of windows of one image."""
+        """Return, for each window of one image, the objects that its candidates show, each with the evidence
+        that it is the target. ``windows``: the candidates in each window; ``looks``: of boxes of this
+        image."""
         return [[] for _ in windows]
 
     def begin(self, candidates: Candidates, context: FrameContext) -> Choice:
-        """Judge a prompted frame."""
+        """Choose a candidate on the frame on which the target is selected."""
         return self.choose(candidates, context)
 
     def choose(self, candidates: Candidates, context: FrameContext) -> Choice:
-        """Judge a tracked frame. The candidates are finite."""
+        """Choose a candidate on a tracked frame, and decide whether it is the target. All numbers of the
+        candidates are finite."""
         raise NotImplementedError
 
     def keeps(self, candidates: Candidates, choice: Choice, context: FrameContext, confirmed: bool) -> bool:
-        """Finish the frame. Returns True if it goes into memory (always for a prompted frame).
+        """Finish the frame, and return whether it is remembered. A prompted frame always is.
 
-        ``confirmed``: the state after this frame claims the target (first frames of a selection, or
-        TRACKING).
+        ``choice``: what `choose` or `begin` returned; ``confirmed``: whether the target is claimed after this
+        frame.
         """
         return True
 
 
 def best_quality(candidates: Candidates) -> int:
-    """Return the candidate with the highest predicted IoU; the first of equals."""
+    """Return the index of the candidate with the highest predicted IoU; of equal ones, the first."""
     return int(np.argmax(candidates.ious))
 
 
 def accept_if_visible(
     candidates: Candidates, index: int, present: bool, motion_iou: float | None = None
 ) -> Choice:
-    """Accept a candidate when the target is present and its mask is not empty."""
+    """Return the choice of candidate ``index``, which is accepted if the target is present and the mask is
+    not empty. For the arguments see `Choice`."""
     box = candidates.box(index)
     reason = NO_REASON
     if not present:
@@ -157,5 +179,5 @@ def accept_if_visible(
 
 
 def absence_reason(candidates: Candidates) -> Reason:
-    """Return the reason for an absent target."""
+    """Return the reason that the network does not see the target."""
     return ReasonCode.ABSENT.reason(presence=candidates.presence)

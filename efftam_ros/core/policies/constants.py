@@ -1,192 +1,214 @@
-"""The constants of the default policy: one table of values, units, meanings, and what chose them.
+"""The constants of the default policy, each with its unit, its meaning, and the data by which it was chosen.
 
-*Size*: the square root of a box's area. *LLR*: log-likelihood ratio that something is the target rather than
-something else. *Choosing half*: the half of the recorded footage on which values may be chosen; results are
-reported on the other half (docs/tracking.md).
+The *size* of a target is the square root of its box's area. *LLR* is the log-likelihood ratio that an object
+is the target rather than another object. The *choosing half* is the half of the recorded footage on which
+values may be chosen. Results are reported on the other half, the reporting half (docs/tracking.md).
 """
 
 from __future__ import annotations
 
-# What is usual for a target
+# Constants that define a target's usual values
 
 USUAL_FRAMES = 60
-"""Last confirmed frames whose predicted IoU and size are the usual ones."""
+"""Number of last confirmed frames from which the usual predicted IoU and the usual size are computed."""
 REMEMBERED_FRAMES = 30
-"""Last remembered frames whose area is the usual one."""
+"""Number of last remembered frames from which the usual area for the LLR is computed."""
 UNLIKELY_SIZE = 6.0
-"""Factor on a change of area beyond `MAX_AREA_RATIO`, in LLR."""
+"""Additional weight, in the LLR, of a change of area beyond `MAX_AREA_RATIO`."""
 MAX_AREA_RATIO = 3.0
-"""Ratio of areas up to which a change counts simply."""
+"""Largest ratio of areas for which a change has no additional weight (`UNLIKELY_SIZE`)."""
 
-# Which candidate of a followed target is accepted and remembered
+# Constants that decide which candidate of a followed target is accepted, and which frame is remembered
 
 SEEN_SHARE, KEPT_SHARE = 0.4, 0.7
-"""Least predicted IoU as a share of the target's usual one: to be accepted, and to be remembered. A share,
-because small targets never reach the predicted IoU of large ones."""
+"""Least predicted IoU that is needed to be accepted, and to be remembered, as a share of the target's usual
+predicted IoU. It is a share because small targets never reach the predicted IoU of large ones."""
 WHOLE_SHARE = 0.5
-"""Least share of the usual area to be remembered."""
+"""Least area of a frame that is remembered, as a share of the target's usual area."""
 MOVING_SHARE = 0.75
-"""Least share of the usual area for the box to show the motion of the whole target."""
+"""Least area of a box that shows the whole target, as a share of its usual area. The motion of a smaller box
+is taken for that of a part."""
 GROWN_SHARE, GROWN_CLEARNESS = 1.5, 0.9
-"""Share of its usual area above which, and share of its usual predicted IoU below which, a mask is assumed to
-include a neighbour. A car that drives up to the camera grows as fast, but is seen as clearly as before:
-without the second limit two of 73 cases of the choosing half are lost, with it none changes. The mean overlap
-of eleven sequences of OTB-100 and VOT rises from 0.520 to 0.566."""
+"""A mask is assumed to include a neighbour if its area exceeds the first share of the usual area, and its
+predicted IoU is below the second share of the usual one. A car that drives up to the camera grows as fast,
+but is seen as clearly as before. Without the second limit two of 73 cases of the choosing half are lost; with
+it none changes. The mean overlap of eleven sequences of OTB-100 and VOT rises from 0.520 to 0.566."""
 STILL_S = 0.25
-"""Time, s, within which a candidate at the target's last position in the image is accepted, whatever the
-camera's motion: the motion over the ground does not help for a skier against the sky. With it two sequences
-of OTB-100 are followed that were lost; none of 41 clips of the choosing half changes."""
+"""For this time, s, a candidate at the target's last position in the image passes the motion gate, whatever
+the camera's motion. A skier who is seen against the sky stays in the image, not over the ground. By this rule
+two sequences of OTB-100 are followed that were lost before; none of 41 clips of the choosing half changes."""
 STRAY, STRAY_PER_S = 1.25, 1.0
-"""How far from the prediction a target may return at once, in its sizes, and in sizes per second since it was
-seen. From the context that the view shows."""
+"""Largest distance from the prediction at which a COASTING target may return in one image: the first number,
+in target sizes, plus the second, in sizes per second since the target was seen. A view
+shows about this much around the target."""
 JUMP_PER_S = 8.0
-"""How far from the prediction a jerk of the camera or target may take it, in sizes per second since the last
-image, at most `STRAY`. At 30 Hz the predicted box overlaps it all the same; at 10 Hz with images lost the
-filter's uncertainty is a fifth of a size, and right boxes lie up to one size off."""
+"""Largest distance from the prediction that a jerk of camera or target is assumed to cause, in target sizes
+per second since the last image; at most `STRAY`. At 30 Hz the target still overlaps its predicted box. At 10
+Hz with lost images the filter's uncertainty is a fifth of a size, but right boxes lie up to one size away."""
 UNLIKE = 5.0
-"""Weight of the deficit of likeness of a followed target, in LLR."""
+"""Weight, in the LLR of a followed target, of a likeness below its usual one."""
 
-# The confidence in a claim
+# Constants of the confidence in a claim
 #
 # `training judge fit` fits these numbers to the claims recorded on the choosing half (12,600 claims of 67
 # clips, 6 % of them wrong), and reports how well confidence and truth agree on the reporting half.
 
 CLAIM_LOG_ODDS = 4.2
-"""Log-odds that a claim is right if it looks as usual and is as large as usual."""
+"""Log-odds that a claimed box is right if the target looks in it as usual, and is as large as usual."""
 CLAIM_DEFICIT = 9.7
 """By how much the log-odds fall if the likeness is 1 below the usual one."""
 CLAIM_AREA = 1.1
-"""By how much the log-odds fall if the area is e times the usual one, or 1/e of it."""
+"""By how much the log-odds fall if the area is e (2.718) times the usual one, or 1/e of it."""
 
-# The end of followed points
+# Constants of the rule about the end of followed points
 #
-# When an object slides in front of the target, or the mask jumps to a neighbour, nearly all points followed
-# on the target end within a few images; when the target turns or is blurred, they seldom do. Of 154
-# occlusions of the choosing half the same 120 targets are found again and 6 wrong objects accepted with this
-# rule and without, but 68 of the absent frames are claimed in place of 162.
+# When an object moves in front of the target, or the mask jumps to a neighbour, nearly all points that were
+# followed on the target end within a few images. When the target turns or is blurred, this seldom happens.
+# The rule was measured on 154 occlusions of the choosing half: with and without it, the same 120 targets are
+# found again and 6 wrong objects are accepted, but 68 frames without the target are claimed with it, and 162
+# without.
 
 MIN_POINTS = 6
-"""Fewest points whose end is evidence."""
+"""Least number of points that must have been followed for their end to be evidence."""
 MAX_FOUND_SHARE = 0.15
-"""Largest share of the points that may still be in the candidate's box."""
+"""The points have ended if at most this share of them is still in the candidate's box."""
 DOUBTED_FRAMES = 6
-"""Frames that need evidence afterwards: until new points have been followed long enough."""
+"""Number of frames after the end of the points that need evidence; then new points have been followed for
+long enough."""
 SURE_PRESENCE = 3.0
-"""Presence logit (probability 0.95) above which the end of its points does not end an unbroken track."""
+"""Presence logit (probability 0.95) above which an unbroken track goes on although its points have ended."""
 
-# Which of the three masks has the drawn scale
+# Constants by which the mask with the drawn scale is chosen
 #
-# On 22 sequences of OTB-100, VOT, UAVDT and others the mean overlap is 0.667 without this rule, 0.669 with it
-# and 0.662 where larger targets are compared too; on six aerial sequences, by which it was not chosen, 0.637
-# without it.
+# On 22 sequences of OTB-100, VOT, UAVDT and others the mean overlap is 0.669 with this rule, 0.667 without
+# it, and 0.662 if larger targets are compared too.
 
 SCALE_FRAMES = 2
-"""First followed frames that are compared: the target has hardly changed its size yet."""
+"""Number of frames after the selection whose masks are compared with the drawn box. In so few frames the
+target hardly changes its size."""
 CLEAR = 0.06
-"""By how much a fit must exceed that of the mask with the highest predicted IoU."""
+"""The fit is the overlap of a mask's size with the drawn box. A mask gets a bonus if its fit exceeds that of
+the mask with the highest predicted IoU by more than this."""
 WEIGHT = 2.0
-"""Weight of the excess, in predicted IoU."""
+"""Weight of the part of the fit beyond `CLEAR`. The product is the bonus, which is added to the predicted
+IoU."""
 SAME_IOU = 0.1
-"""IoU of two candidates from which they are the same object."""
+"""Two candidates of one view are the same object if their IoU is at least this."""
 
-# The published box of a network without a box head
+# Constants of the published box, for a network without a box head
 
 MAX_PX = 32.0
-"""Size of a drawn box, px, up to which boxes are compared with it."""
+"""Only targets whose drawn box has a smaller size, px, are compared with that box."""
 BORDER = 0.02
-"""Share of the image's longer side: a target this close to the border may be entering, and grow."""
+"""Distance from the image's border, as a share of the image's longer side. A target that is closer may be
+coming into the image, and so grow."""
 EXTENT_FRAMES = 5
-"""Number of boxes after the selection that are compared with the drawn one. Chosen, as the next two, on the
-choosing half: the overlap of targets below 32 px with the truth rises by 0.035 (16 cases, none worse); it
-falls for many larger targets, and for most if the box may also shrink."""
+"""Number of boxes after the selection that are compared with the drawn one. This value, `SHARE` and `MOST`
+were chosen on the choosing half. They raise the overlap with the truth by 0.035 for targets below 32 px (16
+cases, none worse). For many larger targets it would fall, and for most if the box might also shrink."""
 SHARE = 0.7
-"""Exponent of the ratio of the drawn box to the compared ones."""
+"""Exponent of the ratio of the drawn box to the compared boxes in the factor on a side."""
 MOST = 2.0
-"""Largest factor of a side."""
+"""Largest factor on a side of the published box."""
 CONTINUED = 0.03
-"""By how much a fit must exceed the chosen mask's to be published."""
+"""Another candidate than the followed one is published if its size fits the prompted mask's better by more
+than this, in IoU."""
 RELATED_FRAMES = 3
-"""Newest frames by which the published box is placed relative to the followed one."""
+"""Number of newest frames from which the relation of the published box to the followed one is computed."""
 
-# The published box of a network with a box head
+# Constants of the published box, for a network with a box head
 
 LEVELS = (-1.0, 0.0, 1.0)
-"""Of the logits; the boxes there are `Candidates.levels`."""
+"""Levels of the logits at which the network gives the edges of a mask (`Candidates.levels`)."""
 MIN_OFFSET, MAX_OFFSET = -0.5, 1.0
-"""Limits of how far the drawn box's edges lie outwards of the prompted mask's, in its sizes."""
+"""Limits of the first cue: how far the drawn box's edges lie outside those of the prompted mask, as shares of
+the mask's width or height. Negative: inside."""
 MAX_WAY = 0.5
-"""Limit of an edge's way to another level, in the mask's sizes: where the logits hardly change, that level
-may be crossed anywhere."""
+"""Limit of the second cue: how far an edge may move towards another level, as a share of the mask's width or
+height. Where the logits hardly change, the place of the other level is arbitrary."""
 
-# Whether what is seen is the returning target
+# Constants that decide whether a detection is the returning target
 
 MIN_PRESENCE = 0.2
-"""Least presence (probability) of a detection."""
+"""Least presence, as a probability, of a window in which the search accepts detections."""
 RETURN_MARGIN = 1.2
-"""Most by which the LLR of a target that returns where it is expected may be below the usual one of confirmed
-frames, to be accepted in one image; without this limit occluders that resemble the target are accepted. On 73
-cases of the choosing half 5 wrong objects are accepted and 106 absent frames claimed without it, 3 and 56
-with it; 52 targets are regained in both."""
+"""A target that returns at its expected place is accepted in one image, if its LLR is at most this much below
+that of usual confirmed frames. Without this limit, occluders that resemble the target are accepted: on 73
+cases of the choosing half 5 wrong objects are accepted and 106 frames without the target claimed, in place of
+3 and 56. The number of targets that are found again, 52, is the same."""
 LIKENESS = 8.0
-"""Weight of `Looks.lead` of a missed target, in LLR. Of 160 misses recorded on the choosing half (`training
-judge returns`), the target is the first thing accepted in 91 and something else in 2; with a weight of 6 in
-90 and 3, with 12 in 88 and 2. With fixed limits of likeness, and what is missing of the usual one weighed
-alone, it was 76 and 7."""
+"""Weight of `Looks.lead` in the LLR of a missed target. Of 160 misses recorded on the choosing half
+(`training judge returns`), the first object accepted is the target in 91 and another object in 2. With a
+weight of 6 it is 90 and 3, with 12 it is 88 and 2. With fixed limits of the likeness in place of the lead it
+was 76 and 7."""
 
-# Where a missed target may be
+# Constants of the prior of a missed target's position
 
 GROUND_WEIGHT, IMAGE_WEIGHT, FLAT_WEIGHT = 0.6, 0.2, 0.2
-"""Weights of the three distributions: that stays with the ground, that stays with the image, and uniform."""
+"""Weights of the three distributions of the position: the one that stays with the ground, the one that stays
+with the image, and the uniform one."""
 START_SPREAD, GROUND_SPREAD_PER_S, IMAGE_SPREAD_PER_S = 0.7, 1.2, 2.0
-"""Standard deviation in target sizes, at the start and its growth per second: the errors of the motion
-filter's predictions 1 and 2 s ahead on aerial clips, with the ground's motion and without it."""
+"""Standard deviation of both normal distributions at the start, in target sizes, and its growth in sizes per
+second: of the one that stays with the ground, and of the one that stays with the image. They are the errors
+of the motion filter's predictions 1 and 2 s ahead on aerial clips, with the camera's motion and without
+it."""
 FADING_S = 3.0
-"""Time constant, s, of the speed over the ground: at constant speed the prediction would leave the scene."""
+"""Time constant, s, with which the assumed speed over the ground decreases. At constant speed the prediction
+would leave the scene."""
 
-# Which windows are searched
+# Constants that decide which windows are searched
 
 TILE, TILE_STEP = 1.2, 0.8
-"""Side of a tile, in sides of the window that follows the target: a small target is too small in wider ones.
-How far apart neighbouring tiles are, in their sides: an object cut by one is whole in the next."""
+"""Side of a tile, in sides of the window that follows the target; in wider tiles a small target would be too
+small. Distance of neighbouring tiles, in sides of a tile; an object that is cut by one tile is whole in the
+next."""
 MAX_TILES = 64
-"""Most tiles along each side of the image, for a tiny target in a huge image."""
+"""Most tiles along each side of the image. It limits the search for a tiny target in a huge image."""
 RESIZED = 0.3
-"""Share by which the window's side may change until the image is divided anew."""
+"""If the side of the window that follows the target changes by more than this share, the image is divided
+into tiles anew."""
 VIEW_LLR = -1.0
-"""Least LLR of a track that gets another view, wherever it is."""
+"""Least LLR of a candidate track that is looked at again, wherever it is."""
 RIVAL_WINDOWS = 1
-"""Windows for the tracks after the best one, which the frame's own view shows."""
+"""Number of windows per image for the candidate tracks after the best one. The best one is in the frame's own
+view."""
 RECOGNITION_NS = 90_000_000
-"""Least time between two comparisons with the kept image, ns. One takes 20 to 30 ms on a CPU."""
+"""Least time between two comparisons of an image with the kept one, ns. A comparison takes 20 to 30 ms on a
+CPU."""
 RECOGNISED_NS = 150_000_000
-"""How long a recognised place counts, ns."""
+"""Time for which a recognised place is used, ns."""
 
-# Candidate tracks of a missed target
+# Constants of the candidate tracks of a missed target
 
 MATCH_IOU, MATCH_SIZES = 0.15, 0.8
-"""A detection belongs to a track when its IoU with the predicted box is above the first, or the distance of
-their centres, in sizes, below the second."""
+"""A detection belongs to a candidate track if its IoU with the track's predicted box exceeds the first
+number, or if the distance of their centres, in sizes, is below the second."""
 INNER_SHARE = 0.8
-"""Inner part of a window in which a track should be visible."""
+"""A candidate track should be detected if its centre lies in this inner part of a window, as a share of the
+window's side."""
 MISS_LLR = -1.5
-"""LLR of a view in which a track that should be visible is not."""
+"""LLR of a view in which a candidate track should be visible and is not detected."""
 LLR_KEPT = 0.65
-"""Factor on the LLR at each further image, because detections of one object are not independent. On
-detections recorded in 49 cases of the choosing half it accepts two wrong objects, 0.7 three, 1 four."""
+"""Factor on the LLR of a candidate track at each further image, because detections of one object are not
+independent. On detections recorded in 49 cases of the choosing half two wrong objects are accepted with this
+value, three with 0.7, and four with 1."""
 MIN_LLR = -2.0
-"""Lower bound, so that an earlier object at a place does not exclude the target there."""
+"""Least LLR of a candidate track, so that an object seen earlier at a place does not exclude the target
+there."""
 FORGET_S = 1.5
-"""Time without a detection, s, after which a track is dropped."""
+"""Time without a detection, s, after which a candidate track is dropped."""
 IN_SIGHT_S = 6.0
-"""Time constant, s, within which an object in sight comes to be weighed by the present prior in place of the
-one that held when it came into sight."""
+"""Time constant, s, with which the prior of an object in sight changes from the prior at the time when the
+object came into sight to the present one."""
 MAX_TRACKS = 12
-"""Most tracks that are kept."""
+"""Most candidate tracks that are kept."""
 ACCEPT_SCORE = 1.0
-"""Least score of a track that is accepted as the target. Of 160 misses recorded on the choosing half, the
-target is the first thing accepted in 91 and something else in 2; with a score of 1.5 in 82 and 3, with 2 in
-79 and 0."""
+"""Least score of a candidate track that is accepted as the target. Of 160 misses recorded on the choosing
+half, the first object accepted is the target in 91 and another object in 2. With a score of 1.5 it is 82 and
+3, with 2 it is 79 and 0."""
 MIN_GOOD = 2
-"""Least number of last images in a row in which that track was detected well."""
+"""Least number of consecutive images, up to the last one, in which an accepted track was detected with a
+positive LLR."""
 MARGIN = 3.0
-"""Least lead of its score over that of every other track. With 1, the choosing half gives 91 and 3."""
+"""Least lead of an accepted track's score over that of every other track. With a lead of 1, the first object
+accepted in the 160 misses is the target in 91, and another object in 3."""

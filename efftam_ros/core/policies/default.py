@@ -1,4 +1,5 @@
-"""The default policy: presence first, then plausible motion, then memory."""
+"""The default policy: decides by presence, predicted IoU, motion and likeness which candidate is the
+target."""
 
 from __future__ import annotations
 
@@ -69,22 +70,23 @@ from efftam_ros.core.types import MISSED, Candidates, FoundPoints, Motion, Pipel
 
 
 class TargetModel:
-    """The usual scores of the target, in addition to the network's present ones."""
+    """The usual scores and sizes of one target, with which new candidates are compared."""
 
     def __init__(self) -> None:
         self.usual_quality = -math.inf
-        """Predicted IoU; -inf where the network has not seen the target yet."""
+        """The usual predicted IoU; -inf before the first confirmed frame."""
         self.usual_area: float | None = None
-        """Image px^2."""
+        """The usual area of the box, px^2; None before the first confirmed frame."""
         self.least_llr = 0.0
-        """The log-likelihood ratio without likeness that a candidate must exceed to be the target."""
-        self._areas: deque[float] = deque(maxlen=REMEMBERED_FRAMES)  # of remembered frames, image px^2
+        """The log-likelihood ratio, without likeness, that a candidate must exceed to be the target."""
+        self._areas: deque[float] = deque(maxlen=REMEMBERED_FRAMES)  # of the box in remembered frames, px^2
         self._qualities: deque[float] = deque(maxlen=USUAL_FRAMES)
         self._confirmed_areas: deque[float] = deque(maxlen=USUAL_FRAMES)
         self._confirmed_llrs: deque[float] = deque(maxlen=USUAL_FRAMES)
 
     def add(self, area: float, quality: float, presence_logit: float, remembered: bool) -> None:
-        """Add a confirmed frame; for the values see `llr`."""
+        """Add a confirmed frame. ``remembered``: whether it goes into memory; for the other values see
+        `llr`."""
         self._confirmed_llrs.append(self.llr(area, quality, presence_logit, 0.0))
         self._qualities.append(quality)
         self._confirmed_areas.append(area)
@@ -94,7 +96,7 @@ class TargetModel:
         self.least_llr = max(0.0, median(self._confirmed_llrs) - RETURN_MARGIN)
 
     def resize(self, area_factor: float) -> None:
-        """Scale what is known in pixels: the images' area changed by this factor."""
+        """Scale all areas, because the area of the images has changed by this factor."""
         for areas in (self._areas, self._confirmed_areas):
             known = [area_factor * area for area in areas]
             areas.clear()
@@ -102,19 +104,22 @@ class TargetModel:
         self.usual_area = median(self._confirmed_areas) if self._confirmed_areas else None
 
     def confidence(self, area: float, deficit: float) -> float:
-        """Probability that a claimed box is on the target, 0..1.
+        """Return the probability that a claimed box is on the target, 0..1.
 
-        ``area``: px^2; ``deficit``: by how much it is less like the target than usual, at least 0; NaN: not
-        known, and so is the probability.
+        ``area``: area of the box, px^2; ``deficit``: by how much the box is less like the target than the
+        target usually is, at least 0. If the deficit is NaN, because it is not known, so is the probability.
         """
         change = 0.0 if self.usual_area is None else abs(math.log(max(area, 1.0) / max(self.usual_area, 1.0)))
         return 1.0 / (1.0 + math.exp(CLAIM_DEFICIT * deficit + CLAIM_AREA * change - CLAIM_LOG_ODDS))
 
     def llr(self, area: float | None, quality: float, presence_logit: float, deficit: float) -> float:
-        """Log-likelihood ratio that a candidate is the target rather than something else.
+        """Return the log-likelihood ratio that a candidate is the target rather than another object.
 
-        ``area``: px^2, None: not weighed; ``quality``: predicted IoU; ``deficit``: by how much it is less
-        like the target than usual, at least 0.
+        Args:
+            area: Area of its box, px^2; None: the area is not considered.
+            quality: Its predicted IoU.
+            presence_logit: Logit of the presence in its view.
+            deficit: By how much it is less like the target than the target usually is, at least 0.
         """
         usual = self.usual_quality if self._qualities else quality
         size = 0.0
@@ -122,42 +127,44 @@ class TargetModel:
             usual_area = median(self._areas) if self._areas else area
             size = abs(math.log(max(area, 1.0) / max(usual_area, 1.0)))
         size += UNLIKELY_SIZE * max(0.0, size - math.log(MAX_AREA_RATIO))
-        # The weights were chosen on detections recorded at losses of the target (docs/tracking.md), their
-        # scale so that the sum over several detections weighs against the prior as it should.
+        # The weights were chosen on detections that were recorded while the target was lost
+        # (docs/tracking.md). Their scale was chosen so that the sum over several detections can be added to
+        # the log-odds of a prior.
         seen = 0.33 * min(max(presence_logit, -3.0), 4.0) + 1.6 * min(quality / max(usual, 0.1), 1.2)
         return seen - 0.33 * size - UNLIKE * min(deficit, 0.5) - 1.0
 
 
 class MaskScale:
-    """Chooses among the decoder's masks by the box that the operator drew.
+    """Prefers, among the three candidates, the one whose scale fits the drawn box.
 
-    The candidates for a followed target mostly are one object at three scales: part, whole, and whole with
-    what belongs to it. Their predicted IoUs hardly differ, and the middle one's is mostly the highest. But a
-    small target may be the part (a head) or the largest (a vehicle of ten pixels, of which only the roof is
-    salient), and a mask that is too large or small is remembered, so that the error grows from image to
-    image. The drawn box is therefore compared with the candidates of the first frames after it.
+    The three candidates for a followed target mostly show one object at three scales: a part, the whole, and
+    the whole with what is attached. Their predicted IoUs hardly differ, and that of the middle one is mostly
+    the highest. But a small target may be the part (a head), or the largest (a vehicle of ten pixels, of
+    which only the roof is salient). A mask of the wrong scale would be remembered, so that the error grows
+    from image to image. Therefore the candidates of the first frames are compared with the drawn box.
     """
 
     def __init__(self, drawn: Box | None, image_size: tuple[int, int]) -> None:
-        """``drawn``: px, None when no box was drawn; ``image_size``: width, height px.
+        """Start on the prompted frame. Only a drawn box that is smaller than `MAX_PX` and keeps a distance
+        from the image's border is used.
 
-        Only a box smaller than `MAX_PX` and clear of the image's border is used.
+        ``drawn``: the drawn box, px, None where points were given; ``image_size``: width and height, px.
         """
-        self.is_used = drawn is not None and drawn.size < MAX_PX and is_inside(drawn, image_size)
-        """Whether candidates are compared at all."""
-        self._drawn = drawn if self.is_used else None
+        is_used = drawn is not None and drawn.size < MAX_PX and is_inside(drawn, image_size)
+        self._drawn = drawn if is_used else None
         self._fits: list[NDArray[np.float64]] = []
         self.is_settled = self._drawn is None
-        """Whether no more frames are compared."""
+        """Whether enough frames were compared, so that `add` does nothing any more."""
 
     def add(self, candidates: Candidates) -> None:
-        """Compare the candidates of an accepted frame; only the first `SCALE_FRAMES` are used."""
+        """Compare the candidates of an accepted frame with the drawn box. Only the first `SCALE_FRAMES` are
+        used."""
         if self._drawn is not None and not self.is_settled:
             self._fits.append(self._fit(candidates, self._drawn))
             self.is_settled = len(self._fits) == SCALE_FRAMES
 
     def favour(self, candidates: Candidates) -> Sequence[float]:
-        """Return what is added to each candidate's predicted IoU, at least 0."""
+        """Return, for each candidate, the bonus on its predicted IoU, at least 0."""
         count = len(candidates.ious)
         if self._drawn is None or count == 1:
             return [0.0] * count
@@ -172,13 +179,22 @@ class MaskScale:
 
     @staticmethod
     def _fit(candidates: Candidates, drawn: Box) -> NDArray[np.float64]:
+        """Return how well the size of each candidate's box fits the drawn box, [K], 0..1."""
         return np.array([size_overlap(candidates.box(i), drawn) for i in range(len(candidates))])
 
 
 @dataclass(frozen=True)
 class VisibleCandidate:
-    """A candidate with a mask. ``area``: px^2; ``quality``: predicted IoU; ``overlap``: with the predicted
-    box; ``score``: by which the candidates are ranked."""
+    """A candidate whose mask is not empty.
+
+    Attributes:
+        index: Its index among the candidates.
+        box: Px.
+        area: Area of the box, px^2.
+        quality: Predicted IoU.
+        overlap: IoU with the predicted box; 0 if the target's position is unknown.
+        score: The number by which the candidates are ranked, see `DefaultPolicy`.
+    """
 
     index: int
     box: Box
@@ -189,21 +205,25 @@ class VisibleCandidate:
 
 
 class DefaultPolicy(Policy):
-    """The rules of this package, in this order.
+    """The policy of this package. Its rules:
 
-    1. Presence: an absent target is neither measured nor remembered, whatever its predicted IoU.
-    2. Clearness: a candidate whose predicted IoU is far below the target's usual one is an occluder, or the
-       ground where the target was.
-    3. The gate: while it is followed, a candidate that lies neither within the motion filter's uncertainty
-       nor on the predicted box nor where the target was in the image just before is another object. Where the
-       points followed on the target end, a candidate must have a high presence or be similar to the target.
-    4. Among the candidates that pass, the best predicted IoU plus a share of the overlap with the predicted
-       box, and more for the scale that fits the drawn box (`MaskScale`). With none, the frame is not
-       measured: nothing is updated or remembered from it.
-    5. A target that is missed is searched for, and accepted where several detections agree (`Reacquisition`).
-    6. Only confirmed, clear frames of good quality are remembered, and none in which the target is suddenly
-       smaller, or larger and less clear: of a target that is being occluded only the last visible corner
-       would stay in memory, and after a mask that includes a neighbour both would be followed as the target.
+    1. Presence: if the network reports the target as absent, no candidate is accepted or remembered.
+    2. Ranking: the candidates are ranked by a score. This is the predicted IoU, plus a share of the overlap
+       with the predicted box, plus a bonus for the scale that fits the drawn box (`MaskScale`). The first
+       candidate that passes the rules 3 to 5 is accepted, unless its confidence is below `least_confidence`.
+       If none is accepted, nothing is updated or remembered.
+    3. The motion gate: a candidate is refused as another object if it lies outside the motion filter's
+       uncertainty, does not overlap the predicted box, and is not where the target was in the previous image.
+    4. Clearness: a candidate with a predicted IoU far below the target's usual one is refused. It is an
+       occluder, or the ground where the target was.
+    5. Points: if the points followed on the target have ended, a candidate needs a high presence, or must be
+       similar to the target.
+    6. Return: a target that is missed is searched for. It is accepted where several detections agree
+       (`Reacquisition`).
+    7. Memory: a frame is remembered if the target is confirmed and seen clearly. A frame in which the target
+       is suddenly smaller is not remembered: of a target that is being covered, only the last visible corner
+       would stay in memory. Nor is a frame in which the target is suddenly larger and less clear: its mask
+       may include a neighbour, and both would be followed as the target.
     """
 
     asks_twice = True
@@ -222,7 +242,8 @@ class DefaultPolicy(Policy):
     def reset(self) -> None:
         self._model = TargetModel()
         self._scale = MaskScale(None, (0, 0))
-        self._doubted = 0  # remaining frames that need evidence, because the points on the target have ended
+        # How many more frames need evidence, because the points followed on the target have ended.
+        self._doubted = 0
 
     def searches(self, state: TrackState, is_interrupted: bool) -> bool:
         return True
@@ -239,7 +260,7 @@ class DefaultPolicy(Policy):
 
     def begin(self, candidates: Candidates, context: FrameContext) -> Choice:
         self._scale = MaskScale(context.drawn, context.size)
-        # The operator selected the target here: presence does not overrule a selection.
+        # The user selected the target here. Presence does not overrule a selection.
         index = whole(candidates) if context.drawn is None else best_quality(candidates)
         return accept_if_visible(candidates, index, present=True)
 
@@ -269,7 +290,7 @@ class DefaultPolicy(Policy):
         return Choice(ranked[0].index, True, None, reason, ranked[0].overlap)
 
     def _choose_return(self, candidates: Candidates, context: FrameContext) -> Choice:
-        """Judge a frame whose predecessors missed the target."""
+        """Judge a frame while the target is missed: decide whether a candidate is its return."""
         search = context.search
         search.begin(context.size, context.motion)
         self._observe(candidates, context)
@@ -296,17 +317,19 @@ class DefaultPolicy(Policy):
         return Choice(best_quality(candidates), present, None, lack.with_detail(search.summary))
 
     def _not_confident(self, confidence: float) -> Reason:
+        """Return the reason that a candidate's confidence is below `least_confidence`."""
         limit = self.config.least_confidence
         return ReasonCode.NOT_CONFIDENT.reason(confidence=confidence, least=limit)
 
     def _observe(self, candidates: Candidates, context: FrameContext) -> None:
-        """Add what the frame's own view shows to the search."""
+        """Add the objects in the frame's own view to the search."""
         assert context.view is not None
         (found,) = self.detections([candidates], context.looks)
         context.search.observe(context.frame.stamp_ns, [(context.view, found)])
 
     def _is_near(self, box: Box, context: FrameContext) -> bool:
-        """Return whether a target that was missed only shortly (COASTING) may be here."""
+        """Return whether a box is near the place where a COASTING target is expected. False for a LOST
+        one."""
         if context.motion is None or context.confirmed_ns is None or context.state is TrackState.LOST:
             return False
         reach = STRAY + STRAY_PER_S * (context.frame.stamp_ns - context.confirmed_ns) * 1e-9
@@ -316,7 +339,7 @@ class DefaultPolicy(Policy):
         return _distance(box, expected) <= reach * max(expected.size, 1.0)
 
     def _refusal(self, seen: VisibleCandidate, candidates: Candidates, context: FrameContext) -> Reason:
-        """Return why a candidate is not the target that was seen just before; empty when it is accepted."""
+        """Return why a candidate is not the target that is being followed; empty if the candidate passes."""
         config, model, motion = self.config, self._model, context.motion
         if motion is not None and seen.overlap < config.gate_iou:
             distance = motion.mahalanobis(seen.box, seen.quality)
@@ -332,7 +355,7 @@ class DefaultPolicy(Policy):
         if have_ended(context.points, seen.box):
             self._doubted = DOUBTED_FRAMES + 1
         if context.is_confirmed and self._doubted and not is_sure:
-            # Without the size, which may change: a car approaches, or leaves the image.
+            # The area is not considered, because it may change: a car may approach, or leave the image.
             deficit = context.looks.deficit(seen.box)
             llr, least = model.llr(None, seen.quality, candidates.presence_logit, deficit), model.least_llr
             if not llr > least:
@@ -341,18 +364,19 @@ class DefaultPolicy(Policy):
 
     @property
     def usual_area(self) -> float | None:
-        """The target's usual area, image px^2; None before the first confirmed frame."""
+        """The target's usual area, px^2; None before the first confirmed frame."""
         return self._model.usual_area
 
     def _is_still(self, box: Box, context: FrameContext) -> bool:
-        """Return whether a candidate lies where the target was in the image just before."""
+        """Return whether a box overlaps the target's box in an image shortly before (`STILL_S`)."""
         seen = context.search.last_seen
         if seen is None or not 0 <= (context.frame.stamp_ns - seen.stamp_ns) * 1e-9 <= STILL_S:
             return False
         return iou(box, seen.box) >= self.config.gate_iou
 
     def _has_jumped(self, seen: VisibleCandidate, predicted: Box, context: FrameContext) -> bool:
-        """Return whether a candidate that is seen as clearly as the target may be it after a jerk."""
+        """Return whether a candidate may be the target after a jerk of camera or target: it is clear, and not
+        too far from the predicted box."""
         if not context.is_confirmed or context.confirmed_ns is None:
             return False
         reach = min(STRAY, JUMP_PER_S * (context.frame.stamp_ns - context.confirmed_ns) * 1e-9)
@@ -360,22 +384,24 @@ class DefaultPolicy(Policy):
         return is_clear and _distance(seen.box, predicted) <= reach * max(predicted.size, 1.0)
 
     def _share(self, area: float) -> float:
-        """Return an area as a share of the target's usual one; 1 while that is unknown."""
+        """Return the ratio of an area to the target's usual area; 1 while the usual area is unknown."""
         usual = self._model.usual_area
         return 1.0 if usual is None else area / usual
 
     def _llr(self, seen: VisibleCandidate, candidates: Candidates, looks: Looks) -> float:
+        """Return the log-likelihood ratio, with likeness, that a candidate is the missed target."""
         seen_llr = self._model.llr(seen.area, seen.quality, candidates.presence_logit, 0.0)
         return seen_llr + LIKENESS * looks.lead(seen.box)
 
     def _is_sure(self, seen: VisibleCandidate, candidates: Candidates, looks: Looks) -> bool:
-        """Return whether one image is enough where the target is expected."""
+        """Return whether a candidate at the expected place is so certain that one image suffices to accept it
+        as the target's return."""
         usual_lead = 0.0 if math.isnan(looks.likeness(seen.box)) else USUAL_DROP
         return self._llr(seen, candidates, looks) > self._model.least_llr + LIKENESS * usual_lead
 
     def detections(self, windows: Sequence[Candidates], looks: Looks) -> list[list[Detection]]:
         found = [(candidates, self._objects(candidates)) for candidates in windows]
-        for _, objects in found:  # each is weighed against all others of the image
+        for _, objects in found:  # all are described first, because each is compared with all others
             for seen in objects:
                 looks.vector(seen.box)
         return [
@@ -384,7 +410,8 @@ class DefaultPolicy(Policy):
         ]
 
     def _objects(self, candidates: Candidates) -> list[VisibleCandidate]:
-        """Return what a window shows, best first; of candidates that overlap only the best."""
+        """Return the candidates in one window that show different objects, best first. Of candidates that
+        overlap, only the best is returned."""
         if not candidates.is_finite or candidates.presence < MIN_PRESENCE:
             return []
         found: list[VisibleCandidate] = []
@@ -394,9 +421,10 @@ class DefaultPolicy(Policy):
         return found
 
     def _ranked(self, candidates: Candidates, expected: Motion | None) -> list[VisibleCandidate]:
-        """Return the non-empty candidates, best first."""
+        """Return the candidates whose masks are not empty, the one with the highest score first.
+        ``expected``: the predicted motion; None: overlap is not considered."""
         found = []
-        favours = self._scale.favour(candidates) if self._scale.is_used else [0.0] * len(candidates.ious)
+        favours = self._scale.favour(candidates)
         for index, box in candidates.visible:
             quality = float(candidates.ious[index])
             overlap = iou(box, expected.box) if expected is not None else 0.0
@@ -413,7 +441,7 @@ class DefaultPolicy(Policy):
         if not context.is_prompted:
             self._scale.add(candidates)
             share, is_clear = self._share(area), not quality < KEPT_SHARE * model.usual_quality
-            # The mask seems to include another object beside the target.
+            # Whether the mask seems to include a second object.
             is_merged = share > GROWN_SHARE and quality < GROWN_CLEARNESS * model.usual_quality
             is_itself = share >= WHOLE_SHARE and not is_merged
             keeps = quality > self.config.memory_quality and is_clear and is_itself
@@ -422,8 +450,8 @@ class DefaultPolicy(Policy):
 
 
 def have_ended(points: FoundPoints, box: Box) -> bool:
-    """Return whether hardly any of the points followed on the target lies in this box of the present image;
-    False where there were too few points."""
+    """Return whether hardly any of the points that were followed on the target lie in this box, px, of the
+    present image. False if there were too few points to judge."""
     if points.earlier_count < MIN_POINTS:
         return False
     x, y = points.positions[:, 0] - box.x, points.positions[:, 1] - box.y
@@ -432,10 +460,10 @@ def have_ended(points: FoundPoints, box: Box) -> bool:
 
 
 def _distance(box: Box, expected: Box) -> float:
-    """Distance of the centres, px."""
+    """Return the distance between the centres of two boxes, px."""
     return math.hypot(box.cx - expected.cx, box.cy - expected.cy)
 
 
 def _is_same(track: CandidateTrack, box: Box) -> bool:
-    """Return whether a candidate track and a candidate's box are the same object."""
+    """Return whether a track of the search and a candidate's box, px, belong to the same object."""
     return math.hypot(box.cx - track.box.cx, box.cy - track.box.cy) < max(track.box.size, box.size) / 2

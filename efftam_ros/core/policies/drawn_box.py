@@ -1,15 +1,17 @@
-"""The target's published box, given the box that was drawn and those of its candidates.
+"""Computes the target's published box from the drawn box and the boxes of the candidates.
 
-What is followed and remembered stays the middle mask, which is followed best. Its box lies where the logits
-cross zero. What is thin (a rotor, skis, arms) or behind bars often has logits below zero, and what surrounds
-a small target may have some above it, so that the box that a person draws has its edges elsewhere. A network
-with a `BoxHead` also gives the edges at two other levels of the logits: `PlacedExtent` compares all with the
-drawn box.
+The tracker follows and remembers one mask, mostly the middle one of three, because it is followed best. The
+edges of this mask's box are where the logits cross zero. A person may draw the edges elsewhere: thin parts of
+a target (a rotor, skis, arms), and parts behind bars, often have logits below zero, and the surroundings of a
+small target may have logits above zero.
 
-For a network without one: even the right mask of a target of a few pixels covers only its most salient part,
-so that its box is too small; `DrawnExtent` enlarges it to fit the drawn box. Boxes around targets of
-`MAX_PX` and more are often drawn roughly. The mask that the network finds in such a box is not as rough:
-`PromptedExtent` continues that one's extent."""
+`PlacedExtent` is for a network with a `BoxHead`, which also gives the edges at two other levels of the
+logits. It compares the edges at all levels with the drawn box.
+
+The other two classes are for networks without one. `DrawnExtent` is for targets of a few pixels. Even a right
+mask covers only the most salient part of such a target, so the box is enlarged to fit the drawn box.
+`PromptedExtent` is for targets of `MAX_PX` and more, around which boxes are often drawn roughly. It publishes
+the candidate that continues the extent of the mask that the network found in the drawn box."""
 
 from __future__ import annotations
 
@@ -37,31 +39,35 @@ from efftam_ros.core.policies.constants import (
 from efftam_ros.core.types import BoxHead, Candidates, Motion
 
 OUTWARD = np.array([-1.0, -1.0, 1.0, 1.0])
+"""Sign of a shift that moves the left, top, right or bottom edge of a box outwards."""
 
 Edges = NDArray[np.float64]
-"""Left, top, right, bottom."""
+"""Left, top, right and bottom edge in the last axis."""
 
 
 def size_overlap(a: Box, b: Box) -> float:
-    """IoU of two boxes laid on one centre, 0..1; 0 for an empty one."""
+    """Return the IoU, 0..1, that two boxes would have if they had the same centre; 0 if one is empty."""
     return iou(a, Box.from_centre(a.cx, a.cy, b.width, b.height))
 
 
 def is_inside(box: Box, image_size: tuple[int, int]) -> bool:
-    """Return whether a box is clear of the image's border."""
+    """Return whether a box, px, keeps a distance from the image's border. ``image_size``: width, height
+    px."""
     margin = BORDER * max(image_size)
     left, top, right, bottom = box.edges()
     return min(left, top, image_size[0] - right, image_size[1] - bottom) > margin
 
 
 class TargetExtent:
-    """The target's published box, given the candidates' and the one that is followed: that one itself."""
+    """Publishes the box of the followed candidate as it is; the base class of those that compute another
+    box."""
 
     is_settled = True
-    """Whether no more frames are compared."""
+    """Whether enough frames were compared with the drawn box, so that `add` need not be called any more."""
 
     def add(self, candidates: Candidates, index: int) -> None:
-        """Compare the candidates of a confirmed frame; ``index`` is followed."""
+        """Compare the candidates of a confirmed frame with the drawn box. ``index``: the followed
+        candidate."""
 
     def shown(
         self,
@@ -71,23 +77,28 @@ class TargetExtent:
         estimated: Box,
         image_size: tuple[int, int],
     ) -> tuple[int, Box]:
-        """Return the candidate whose mask is published, and the target's box.
+        """Return the index of the candidate whose mask is published, and the box that is published, px.
 
-        Candidate ``index``, which has the box ``followed``, is followed; the motion filter has the box
-        ``estimated`` after this frame. ``image_size``: width, height px.
+        Args:
+            candidates: The candidates of the frame.
+            index: The followed candidate.
+            followed: Its box, px.
+            estimated: The motion filter's box after this frame, px.
+            image_size: Width and height, px.
         """
         return index, followed
 
     def grown_motion(self, motion: Motion) -> Motion:
-        """Return the target's motion, given that of the motion filter."""
+        """Return the motion that is published. ``motion``: that of the motion filter, which follows the box
+        of the mask."""
         return motion
 
 
 class DrawnExtent(TargetExtent):
-    """Compares a small target's drawn box with the first boxes measured after it."""
+    """Enlarges the box of a small target by the ratio of the drawn box to the first measured boxes."""
 
     def __init__(self, drawn: Box) -> None:
-        """``drawn``: px."""
+        """``drawn``: the drawn box, px."""
         self._drawn = drawn
         self._widths: deque[float] = deque(maxlen=EXTENT_FRAMES)
         self._heights: deque[float] = deque(maxlen=EXTENT_FRAMES)
@@ -95,7 +106,8 @@ class DrawnExtent(TargetExtent):
         self.factors = (1.0, 1.0)
 
     def add(self, candidates: Candidates, index: int) -> None:
-        """See `TargetExtent`; only the first `EXTENT_FRAMES` are used."""
+        """Compare the followed candidate's box with the drawn one. Only the first `EXTENT_FRAMES` are
+        used."""
         if self.is_settled:
             return
         box = candidates.box(index)
@@ -118,13 +130,13 @@ class DrawnExtent(TargetExtent):
         return index, self.grown(followed)
 
     def grown(self, box: Box) -> Box:
-        """Return the target's box, given the box of its mask; both have the same centre."""
+        """Return the published box, px, for the box of a mask. Both have the same centre."""
         if self.factors == (1.0, 1.0):
             return box
         return Box.from_centre(box.cx, box.cy, self.factors[0] * box.width, self.factors[1] * box.height)
 
     def grown_motion(self, motion: Motion) -> Motion:
-        """Box and size rate are larger than the mask's, the centre is the same."""
+        """Return the motion with an enlarged box and rate of the size. The centre stays the same."""
         if self.factors == (1.0, 1.0):
             return motion
         (across, down), (width_rate, height_rate) = self.factors, motion.size_rate
@@ -133,23 +145,31 @@ class DrawnExtent(TargetExtent):
 
 
 class PromptedExtent(TargetExtent):
-    """Publishes the candidate that best continues the prompted mask's extent."""
+    """Publishes the candidate that best continues the extent of the mask on the prompted frame."""
 
     def __init__(self, prompted: Box, is_entering: bool) -> None:
-        """``prompted``: box of the prompted frame's mask, px; ``is_entering``: the target may be coming into
-        the image and grow, so that no smaller candidate than the followed one is published."""
+        """Start on the prompted frame.
+
+        Args:
+            prompted: Box of the mask on the prompted frame, px.
+            is_entering: Whether the target may be coming into the image, and so grow. A candidate that is
+                smaller than the followed one is then not published.
+        """
         self._prompted, self._is_entering = prompted, is_entering
-        self._fits: list[NDArray[np.float64]] = []  # of each candidate, beyond that of the followed one
+        # For each compared frame: by how much each candidate fits better than the followed one.
+        self._fits: list[NDArray[np.float64]] = []
         self.is_settled = False
+        # For the newest frames: size and place of the published box, relative to the filter's box.
         self._relations: deque[tuple[float, float, float, float]] = deque(maxlen=RELATED_FRAMES)
 
     def add(self, candidates: Candidates, index: int) -> None:
-        """See `TargetExtent`; the extent is compared in the first `EXTENT_FRAMES`."""
+        """Compare the candidates with the prompted mask. Only the first `EXTENT_FRAMES` are used."""
         if not self.is_settled and len(candidates) > 1:
             self._fits.append(self._excess(candidates, index))
             self.is_settled = len(self._fits) == EXTENT_FRAMES
 
     def _excess(self, candidates: Candidates, index: int) -> NDArray[np.float64]:
+        """Return by how much each candidate fits the prompted mask better than candidate ``index``, [K]."""
         boxes = [candidates.box(i) for i in range(len(candidates))]
         fits = np.array([size_overlap(box, self._prompted) for box in boxes])
         smaller = np.array([self._is_entering and box.area < boxes[index].area for box in boxes])
@@ -168,14 +188,15 @@ class PromptedExtent(TargetExtent):
             self._relations.clear()
             return index, followed
         box = candidates.box(number)
-        # To the filter's box, which after the prompt has not reached the followed mask's extent yet.
+        # The relation is to the filter's box, not to the followed mask's: the filter takes some frames after
+        # the prompt until it has reached the extent of the followed mask.
         shift = (box.cx - estimated.cx) / estimated.width, (box.cy - estimated.cy) / estimated.height
         self._relations.append((box.width / estimated.width, box.height / estimated.height, *shift))
         return number, box
 
     def _continuing(self, candidates: Candidates, index: int, followed: Box) -> int:
-        """Return the candidate that continues the prompted extent; ``index`` where none does so clearly
-        better."""
+        """Return the index of the candidate that continues the prompted extent; ``index`` itself if no other
+        one does so clearly better."""
         fits = [fit for fit in self._fits if len(fit) == len(candidates)]
         if not fits:
             return index
@@ -195,22 +216,26 @@ class PromptedExtent(TargetExtent):
 
 
 class EdgeCues:
-    """Two cues of where one target's edges lie outwards of its mask's, in sizes of the mask."""
+    """Two cues of how far outside a mask's edges the target's edges lie, as shares of the mask's width or
+    height."""
 
     def __init__(self, drawn: Edges, prompted: Edges) -> None:
-        """``drawn``: the drawn box; ``prompted``: that of the prompted mask, NaN where it is empty; px of the
-        image."""
+        """``drawn``: edges of the drawn box, px; ``prompted``: edges of the mask on the prompted frame, px;
+        NaN if that mask is empty."""
         self._drawn_sides = sides(drawn)[:2]
         offset = (drawn - prompted) * OUTWARD / sides(prompted)
         self.offset: Edges = np.nan_to_num(np.clip(offset, MIN_OFFSET, MAX_OFFSET))
-        """How far outwards of the prompted mask's edges the drawn box's are."""
-        self._log_ratios: list[Edges] = []  # [levels, 2], of masks to the drawn box
+        """The first cue: how far outside the prompted mask's edges those of the drawn box are, [4]."""
+        # For each compared frame, [levels, 2]: log ratios of the mask's width and height to the drawn box's.
+        self._log_ratios: list[Edges] = []
         self.levels = (0.0, 0.0)
-        """At which the compared masks are as wide, and as high, as the drawn box."""
+        """For the second cue: the levels of the logits at which the compared masks are as wide, and as high,
+        as the drawn box."""
         self.is_settled = False
 
     def compare(self, boxes: Edges) -> None:
-        """Compare a followed mask's boxes at `LEVELS`, [3, 4] px; only the first `EXTENT_FRAMES` count."""
+        """Compare a followed mask with the drawn box. ``boxes``: edges of the mask at `LEVELS`, [3, 4] px.
+        Only the first `EXTENT_FRAMES` count."""
         if self.is_settled:
             return
         self._log_ratios.append(np.log(sides(boxes)[:, :2] / self._drawn_sides))
@@ -219,9 +244,10 @@ class EdgeCues:
         self.is_settled = len(self._log_ratios) == EXTENT_FRAMES
 
     def way(self, boxes: Edges, size: Edges) -> Edges:
-        """Return how far outwards of a mask's edges they are at the target's own levels, [4].
+        """Return the second cue, [4]: how far outside a mask's edges the edges at the target's levels are.
 
-        ``boxes``: of the mask at `LEVELS`, [3, 4] px; ``size``: its `sides`.
+        ``boxes``: edges of the mask at `LEVELS`, [3, 4] px; ``size``: width, height, width, height of the
+        mask, px.
         """
         level = np.array(2 * self.levels)
         other = np.where(level < 0, boxes[0], boxes[2])
@@ -230,17 +256,19 @@ class EdgeCues:
 
 
 class PlacedExtent(TargetExtent):
-    """Places the edges of a drawn target's box by both cues."""
+    """Moves the edges of the followed mask's box by both cues of `EdgeCues`."""
 
     def __init__(self, head: BoxHead, drawn: Box, prompted: Box | None) -> None:
-        """``drawn``: px; ``prompted``: box of the prompted frame's mask, px, None where it is empty."""
+        """``head``: weights of the cues; ``drawn``: the drawn box, px; ``prompted``: box of the mask on the
+        prompted frame, px, None if that mask is empty."""
         self._head = head
         of_mask = [np.nan] * 4 if prompted is None else prompted.edges()
         self.cues = EdgeCues(np.array(drawn.edges()), np.array(of_mask))
+        # For the newest frames: by how much each edge was moved, as a share of the mask's width or height.
         self._relations: deque[Edges] = deque(maxlen=RELATED_FRAMES)
 
     def add(self, candidates: Candidates, index: int) -> None:
-        """See `TargetExtent`; only the first `EXTENT_FRAMES` are used."""
+        """Compare the followed mask with the drawn box. Only the first `EXTENT_FRAMES` are used."""
         assert candidates.levels is not None
         self.cues.compare(candidates.levels[index].astype(np.float64))
         self.is_settled = self.cues.is_settled
@@ -258,7 +286,7 @@ class PlacedExtent(TargetExtent):
         edges, size = boxes[1], np.maximum([followed.width, followed.height] * 2, 1.0)
         way = self.cues.way(boxes, size)
         outward = self._head.level_share * way + self._head.prompt_share * self.cues.offset
-        # The target ends where the image does; a mask's own edge may lie a little outside.
+        # The published box ends at the image's border, unless the mask's own edge lies a little outside.
         placed = edges + size * outward * OUTWARD
         placed = np.clip(placed, np.minimum(edges, 0.0), np.maximum(edges, image_size + image_size))
         self._relations.append((placed - edges) / size)
@@ -266,7 +294,7 @@ class PlacedExtent(TargetExtent):
         return index, Box(left, top, right - left, bottom - top)
 
     def grown_motion(self, motion: Motion) -> Motion:
-        """The motion's box is placed relative to the filter's as the last ones to the mask's."""
+        """Return the motion with the edges of its box moved as those of the last published boxes were."""
         if not self._relations:
             return motion
         left, top, right, bottom = np.median(self._relations, axis=0).tolist()
@@ -280,10 +308,13 @@ class PlacedExtent(TargetExtent):
 def make_extent(
     head: BoxHead | None, drawn: Box | None, prompted: Box | None, image_size: tuple[int, int]
 ) -> TargetExtent:
-    """Return the extent of the published box.
+    """Return what computes the published box of a newly selected target.
 
-    ``drawn``: the box that selected the target, px, None where it was not drawn; ``prompted``: box of the
-    mask on that image, None where the network saw nothing; ``head``: of the network, None if it has none.
+    Args:
+        head: Constants of the network for `PlacedExtent`; None if it has none.
+        drawn: The drawn box, px; None where points were given.
+        prompted: Box of the network's mask on the prompted frame, px; None if the mask is empty.
+        image_size: Width and height of the image, px.
     """
     if drawn is None:
         return TargetExtent()
@@ -297,16 +328,18 @@ def make_extent(
 
 
 def sides(box: Edges) -> Edges:
-    """Width and height, at least one px, twice: [..., 4]."""
+    """Return width, height, width, height of boxes given by their edges, each at least 1 px: [..., 4]."""
     size = np.maximum(box[..., 2:] - box[..., :2], 1.0)
     return np.concatenate([size, size], axis=-1)
 
 
 def _level(log_ratios: Edges) -> float:
-    """The level at which a mask's side is the drawn box's, given those sides' log ratios at `LEVELS`."""
+    """Return the level of the logits at which a mask is as wide, or high, as the drawn box. ``log_ratios``:
+    of the mask's side to the drawn box's, at `LEVELS`."""
     falling = np.minimum.accumulate(log_ratios) - 1e-6 * np.arange(len(LEVELS))
     return float(np.interp(0.0, falling[::-1], LEVELS[::-1]))
 
 
 def _factor(ratio: float) -> float:
+    """Return the factor on a box's side. ``ratio``: of the drawn side to the measured one."""
     return min(max(ratio**SHARE, 1.0), MOST)

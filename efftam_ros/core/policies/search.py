@@ -1,14 +1,15 @@
-"""Finding a missed target again: a prior of its position orders the search, candidate tracks add up evidence.
+"""Finds a missed target again: decides which windows are searched, and when an object is accepted as the
+target.
 
-The prior is a probability density of the target's position. It orders the search and weighs what is found,
-but excludes no position. It is the sum of two normal distributions that spread with time, and a uniform one.
-The first stays with the ground (the target moves on over it, slower and slower), the second with the image (a
-pilot or a gimbal follows the target).
+A prior, the probability density of the target's position, orders the search and weighs what is found. It
+excludes no position: it is the sum of a uniform distribution and two normal ones that spread with time. One
+normal distribution stays with the ground, on which the target moves on, slower and slower. The other stays
+with the image, because a pilot or a gimbal may follow the target.
 
-Candidate tracks are possible positions, each followed over several detections until one is certain. A
-detection is a candidate of the network in a window, with the log-likelihood ratio (LLR) that it is the target
-rather than something else. Consecutive detections at one place are not independent, and an occluder may be
-seen there before the target: the LLR therefore decays.
+A detection is an object that the network sees in a window, with the log-likelihood ratio (LLR) that it is the
+target rather than another object. A candidate track is an object that is followed over several detections,
+until one track is certain to be the target. The LLR of a track decays, because consecutive detections at one
+place are not independent, and because an occluder may be seen there before the target.
 """
 
 from __future__ import annotations
@@ -64,8 +65,14 @@ from efftam_ros.core.policies.constants import (
 
 @dataclass(frozen=True)
 class Sighting:
-    """Where the target was seen: box px, velocity over the ground px/s, at a stamp. ``image``: what
-    `CameraMotionSource.keep` returned."""
+    """The last frame in which the target was seen and claimed.
+
+    Attributes:
+        stamp_ns: Stamp of the image, ns.
+        box: The target's box, px.
+        velocity: Velocity relative to the ground, px/s.
+        image: The kept image, as `CameraMotionSource.keep` returned it; None if none was kept.
+    """
 
     stamp_ns: int
     box: Box
@@ -74,19 +81,22 @@ class Sighting:
 
 
 class PositionPrior:
-    """Where a target may be that was last at this box, px, with this velocity over the ground, px/s, at a
-    stamp in ns; `follow_camera` and `advance` move it."""
+    """Probability density of the position of a missed target. `follow_camera` applies the camera's motion,
+    and `advance` lets time pass."""
 
     def __init__(self, stamp_ns: int, box: Box, velocity: tuple[float, float]) -> None:
+        """Start at the target's last box, px, with its velocity relative to the ground, px/s."""
         self.stamp_ns = self._start_ns = stamp_ns
         self.size = max(box.size, 1.0)
         self._image: NDArray[np.float64] = np.array([box.cx, box.cy])
         self._ground: NDArray[np.float64] = self._image.copy()
-        self._is_behind = False  # the position on the ground is behind the camera: its pixels are mirrored
+        # Whether the position on the ground is behind the camera, so that its pixel coordinates are mirrored.
+        self._is_behind = False
         self._velocity: NDArray[np.float64] = np.array(velocity, np.float64)
 
     def follow_camera(self, matrix: Matrix) -> None:
-        """Move the distribution that stays with the ground."""
+        """Move the distribution that stays with the ground by the camera's motion [3, 3] since the previous
+        image."""
         x, y = self._ground
         self._is_behind ^= relative_depth(matrix, x, y) < 0
         self._ground, derivative = linearised(matrix, x, y)
@@ -94,8 +104,11 @@ class PositionPrior:
         self.size *= zoom(matrix, x, y)
 
     def recognise_place(self, matrix: Matrix, seen: Sighting) -> None:
-        """Replace the distribution that stays with the ground, and thereby the errors of `follow_camera`
-        since a sighting; ``matrix`` is the camera's motion from its image to the present one."""
+        """Compute the distribution that stays with the ground anew, from the camera's motion since the target
+        was last seen. This removes the errors that `follow_camera` has accumulated.
+
+        ``matrix``: motion [3, 3] from the image of ``seen`` to the present one.
+        """
         x, y = seen.box.cx, seen.box.cy
         self._is_behind = relative_depth(matrix, x, y) < 0
         kept = math.exp(-max(0.0, (self.stamp_ns - seen.stamp_ns) * 1e-9) / FADING_S)
@@ -106,7 +119,7 @@ class PositionPrior:
         self._velocity = velocity * kept
 
     def advance(self, stamp_ns: int) -> None:
-        """Move to a later stamp."""
+        """Move the distributions to a later stamp."""
         dt = max(0.0, (stamp_ns - self.stamp_ns) * 1e-9)
         kept = math.exp(-dt / FADING_S)
         self._ground = self._ground + self._velocity * FADING_S * (1 - kept)
@@ -115,13 +128,8 @@ class PositionPrior:
 
     @property
     def ground(self) -> tuple[float, float] | None:
-        """Centre of the distribution that stays with the ground, px; None: it is behind the camera."""
+        """Centre of the distribution that stays with the ground, px; None if it is behind the camera."""
         return None if self._is_behind else (float(self._ground[0]), float(self._ground[1]))
-
-    @property
-    def image(self) -> tuple[float, float]:
-        """Centre of the distribution that stays with the image, px."""
-        return float(self._image[0]), float(self._image[1])
 
     @property
     def spread_px(self) -> float:
@@ -135,7 +143,8 @@ class PositionPrior:
     def relative_log_density(
         self, points: NDArray[np.float64], image_size: tuple[int, int]
     ) -> NDArray[np.float64]:
-        """Logarithm of the density at points [n, 2] px, relative to the highest density; at most 0."""
+        """Return the logarithm of the density at points [n, 2], px, relative to the highest density: [n], at
+        most 0. ``image_size``: width and height, px."""
         flat = FLAT_WEIGHT / float(image_size[0] * image_size[1])
         normals = [
             (IMAGE_WEIGHT, self._image, self.size * (START_SPREAD + IMAGE_SPREAD_PER_S * self._missed_s))
@@ -155,10 +164,17 @@ class PositionPrior:
 
 
 class Sweep:
-    """Tiles that cover the image, most likely ones first; none is repeated before all others were used."""
+    """Square tiles that cover the image, and the order in which they are searched: the most probable ones
+    first, and none again before all others were searched."""
 
     def __init__(self, image_size: tuple[int, int], extent_px: float, side: int) -> None:
-        """``extent_px``: side of the window that follows the target; ``side``: of the network's input."""
+        """Divide the image into tiles.
+
+        Args:
+            image_size: Width and height, px.
+            extent_px: Side of the window that follows the target, px.
+            side: Side of the network's input, network px.
+        """
         self.image_size, self._side, self._followed_px = image_size, side, extent_px
         self._extent = max(TILE * extent_px, max(image_size) / (TILE_STEP * MAX_TILES))
         axes = []
@@ -175,11 +191,13 @@ class Sweep:
         return len(self._centres)
 
     def fits(self, image_size: tuple[int, int], extent_px: float) -> bool:
-        """Return whether its tiles suit a window of about this side in images of this size."""
+        """Return whether the tiles still suit images of this size, and a window whose side is
+        ``extent_px``."""
         return self.image_size == image_size and abs(extent_px / self._followed_px - 1) <= RESIZED
 
     def next(self, count: int, prior: PositionPrior | None) -> list[View]:
-        """Return the next windows, at most ``count``."""
+        """Return the next ``count`` tiles as views, or all if there are fewer. ``prior``: of the target's
+        position; None: all tiles are equally probable."""
         likely: NDArray[np.float64] = np.zeros(len(self))
         if prior is not None:
             likely = prior.relative_log_density(self._centres, self.image_size)
@@ -190,7 +208,8 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Detection:
-    """A candidate in one window. ``quality``: predicted IoU; ``llr``: log-likelihood ratio."""
+    """An object that the network sees in a window. ``box``: px; ``quality``: predicted IoU; ``llr``:
+    logarithm of the likelihood ratio that it is the target."""
 
     box: Box
     quality: float
@@ -198,21 +217,23 @@ class Detection:
 
 
 class CandidateTrack:
-    """An object that may be the target, followed over several images."""
+    """An object that may be the missed target, followed over several images."""
 
     def __init__(self, stamp_ns: int, box: Box) -> None:
+        """Start at the box, px, of the first detection; `detect` then adds the detection."""
         self.motion = MotionFilter(stamp_ns, box)
         self.seen_ns: int | None = None
-        """When it was last detected."""
+        """Stamp of the last detection, ns; None before the first."""
         self.missed_ns: int | None = None
-        """When it last should have been visible and was not."""
+        """Stamp of the last image in which the object should have been visible and was not detected, ns."""
         self.good = 0
-        """Number of images in a row, up to the last, in which it was detected with a positive LLR."""
+        """Number of consecutive images, up to the last one, with a detection whose LLR is positive."""
         self.prior = 0.0
-        """Log-odds of its position, see `weigh`."""
-        self._earlier = (0.0, 0)  # LLR and good images before the last image
-        self._last_llr = 0.0  # of the last image's best detection, or `MISS_LLR`
-        self._in_sight: tuple[float, int] | None = None  # first log-odds of its position, and their stamp
+        """Log-odds, by the object's position, that it is the target; see `weigh`."""
+        self._earlier = (0.0, 0)  # `llr` and `good` before the last image
+        self._last_llr = 0.0  # LLR of the last image's best detection; `MISS_LLR` if there was none
+        # Since the object came into sight: the log-odds of its position at that time, and the stamp, ns.
+        self._in_sight: tuple[float, int] | None = None
 
     @property
     def box(self) -> Box:
@@ -220,16 +241,16 @@ class CandidateTrack:
 
     @property
     def llr(self) -> float:
-        """Log-likelihood ratio of all its detections."""
+        """Log-likelihood ratio, from all detections, that the object is the target."""
         return max(LLR_KEPT * self._earlier[0] + self._last_llr, MIN_LLR)
 
     @property
     def score(self) -> float:
-        """Log-odds that this is the target."""
+        """Log-odds that the object is the target: of its detections and of its position."""
         return self.prior + self.llr
 
     def detect(self, stamp_ns: int, detection: Detection) -> None:
-        """Add a detection. Of several windows of one image only the best one counts."""
+        """Add a detection. Of several detections in one image only the best one counts."""
         is_first = self.seen_ns != stamp_ns
         if is_first:
             self._earlier = self.llr, self.good
@@ -244,19 +265,26 @@ class CandidateTrack:
         self.good = good_before + 1 if is_good else 0
 
     def miss(self, stamp_ns: int) -> None:
-        """Record that it should have been visible in this image and was not."""
+        """Note that the object should have been visible in this image, and was not detected."""
         self.missed_ns = stamp_ns
         self._earlier, self._last_llr, self.good = (self.llr, 0), MISS_LLR, 0
         self.motion.coast()
 
     def weigh(self, stamp_ns: int, log_odds: float, is_motion_known: bool) -> None:
-        """Set the prior. ``log_odds``: of its position at this stamp; ``is_motion_known``: see
-        `Reacquisition`.
+        """Compute `prior` for this stamp.
 
-        What has been in sight since the prior was narrow, outside of where the target could then be, is not
-        the target merely because the prior has spread to it: its own prior approaches the present log-odds
-        slowly from those of its first detection. Once it was not seen where it should have been, another
-        object may be there."""
+        An object may have been in sight already when the target could not yet be at its place. It does not
+        become more likely the target merely because the target's possible positions spread with time.
+        Therefore its prior approaches the present log-odds only slowly, from those at its first detection.
+        This starts anew after an image in which the object was not seen, because then another object may be
+        at this place.
+
+        Args:
+            stamp_ns: Stamp of the image, ns.
+            log_odds: Log-odds of the object's position by `PositionPrior`.
+            is_motion_known: Whether the camera's motion was known in all images since the target was seen. If
+                not, the prior is ``log_odds``.
+        """
         if not is_motion_known:
             self._in_sight, self.prior = None, log_odds
             return
@@ -267,15 +295,15 @@ class CandidateTrack:
         self.prior = log_odds - held * max(log_odds - first, 0.0)
 
     def is_forgotten(self, stamp_ns: int) -> bool:
-        """Return whether it was not detected for too long, at this stamp."""
+        """Return whether the last detection is too old at this stamp, so that the track is dropped."""
         return self.seen_ns is None or (stamp_ns - self.seen_ns) * 1e-9 > FORGET_S
 
     def forget_sight(self) -> None:
-        """Forget since when it has been in sight: the prior of then was wrong."""
+        """Forget when the object came into sight, because the prior of that time was wrong."""
         self._in_sight = None
 
     def is_within(self, view: View) -> bool:
-        """Return whether it lies well inside a window."""
+        """Return whether the object lies well inside a view, so that it should be detected there."""
         (width, height), box = view.extent, self.box
         x, y = (box.cx - view.x) / width, (box.cy - view.y) / height
         margin = (1 - INNER_SHARE) / 2
@@ -283,7 +311,7 @@ class CandidateTrack:
 
 
 def _match(box: Box, tracks: Sequence[CandidateTrack]) -> CandidateTrack | None:
-    """Return the nearest track to which a detection's box may belong."""
+    """Return the nearest track to which a detection with this box, px, may belong; None if there is none."""
     best, least = None, math.inf
     for track in tracks:
         other = track.box
@@ -294,27 +322,28 @@ def _match(box: Box, tracks: Sequence[CandidateTrack]) -> CandidateTrack | None:
 
 
 class Reacquisition:
-    """The search for a missed target, from the first frame that misses it (`begin`) to the frame that finds
-    it (`stop`).
+    """The search for a missed target: from the first frame without the target (`begin`) to the frame that
+    finds it (`stop`).
 
-    How long an object has been in sight counts against it (`CandidateTrack.weigh`), but only while the
-    camera's motion was known in every image since the target was seen: after a jerk that was not measured
-    the target itself appears at another place, as if it had been there all the time.
+    An object that has long been in sight is less likely the target (`CandidateTrack.weigh`). This is used
+    only if the camera's motion was known in every image since the target was seen. After a jerk of the camera
+    that was not measured, the target itself appears at another place, as if it had been there all the time.
     """
 
     def __init__(self) -> None:
         self.last_seen: Sighting | None = None
-        """The last confirmed frame's."""
+        """The last frame in which the target was seen and claimed; None before the first."""
         self.is_camera_known = False
-        """Whether the camera's motion to the present image is known."""
-        self._compared_ns: int | None = None  # when the kept image was last compared
+        """Whether the camera's motion from the previous image to the present one is known."""
+        self._compared_ns: int | None = None  # stamp of the last image compared with the kept one, ns
         self.stop()
 
     def stop(self) -> None:
-        """End the search, and drop what was found."""
+        """End the search, and forget its results."""
         self.prior: PositionPrior | None = None
+        """Density of the target's position; None: all positions are equally probable."""
         self.tracks: list[CandidateTrack] = []
-        """Best first after `observe`."""
+        """Objects that may be the target, the most probable one first."""
         self.windows_searched = 0
         self.is_running = False
         self._image_size = (0, 0)
@@ -323,8 +352,11 @@ class Reacquisition:
         self._recognised_ns: int | None = None
 
     def begin(self, image_size: tuple[int, int], motion: MotionFilter | None) -> None:
-        """Start the search, or continue it. ``motion``: of the target before it was missed; without one the
-        prior starts as soon as there is one."""
+        """Start the search, or continue it.
+
+        ``image_size``: width and height, px; ``motion``: the motion filter of the target; None if its
+        position is unknown. The prior is created by the first call with a filter.
+        """
         if not self.is_running:
             self.is_running, self._image_size = True, image_size
             self._is_motion_known = self.is_camera_known
@@ -333,7 +365,8 @@ class Reacquisition:
             self.prior = PositionPrior(now.stamp_ns, now.box, now.velocity)
 
     def resize(self, matrix: Matrix) -> None:
-        """Scale what is known in pixels: the images' size changed. ``matrix`` maps old pixels to new ones."""
+        """End the search, and scale the last sighting, because the images' size has changed. ``matrix`` [3,
+        3] maps old pixels to new ones."""
         self.stop()
         if self.last_seen is not None:
             vx, vy = (matrix[:2, :2] @ self.last_seen.velocity).tolist()
@@ -341,13 +374,14 @@ class Reacquisition:
             self.last_seen = replace(self.last_seen, box=box, velocity=(vx, vy))
 
     def follow_camera(self, matrix: Matrix | None) -> None:
-        """Apply the camera's motion to the present image; None: it is not known."""
+        """Apply the camera's motion [3, 3] from the previous image to the present one; None: it is
+        unknown."""
         if matrix is None:
             self._is_motion_known = False
             return
         if self.prior is not None:
             self.prior.follow_camera(matrix)
-        # What is now behind the camera is dropped.
+        # Objects that are behind the camera now are dropped.
         self.tracks = [
             track for track in self.tracks if relative_depth(matrix, track.box.cx, track.box.cy) >= MIN_DEPTH
         ]
@@ -355,15 +389,19 @@ class Reacquisition:
             track.motion.follow_camera(matrix)
 
     def compares(self, stamp_ns: int) -> bool:
-        """Return whether it is time to compare the image with the kept one."""
+        """Return whether to compare the image of this stamp with the kept one, which takes time. If so, the
+        stamp is noted."""
         if self._compared_ns is not None and 0 <= stamp_ns - self._compared_ns < RECOGNITION_NS:
             return False
         self._compared_ns = stamp_ns
         return True
 
     def recognise_place(self, matrix: Matrix, stamp_ns: int) -> None:
-        """Use that the scene was recognised. ``matrix``: the camera's motion from the image of the last
-        confirmed frame to that of ``stamp_ns``."""
+        """Correct the search, because the place of the last sighting was recognised in the present image.
+
+        ``matrix``: the camera's motion [3, 3] from the image of `last_seen` to the present one; ``stamp_ns``:
+        of the present image.
+        """
         if self.last_seen is None:
             return
         self._is_motion_known = True
@@ -379,8 +417,8 @@ class Reacquisition:
                 track.forget_sight()
 
     def expected(self, stamp_ns: int) -> tuple[float, float] | None:
-        """Return where the target is on the ground, px, if the place was recognised in this image or shortly
-        before; else None."""
+        """Return the target's most probable position on the ground, (x, y) px, if the place was recognised in
+        this image or shortly before; else None."""
         if self.prior is None or self._recognised_ns is None:
             return None
         if not 0 <= stamp_ns - self._recognised_ns <= RECOGNISED_NS:
@@ -391,9 +429,16 @@ class Reacquisition:
     def windows(
         self, stamp_ns: int, image_size: tuple[int, int], extent_px: float, side: int, budget: int
     ) -> list[View]:
-        """Return the windows to search in this image: at the expected position, at the second-best track, and
-        the next ones of the sweep; ``budget`` in all. ``extent_px``: side of the window that would follow the
-        target."""
+        """Return the windows to search in this image: one at the most probable position, one at the
+        second-best track, and the next ones of the sweep.
+
+        Args:
+            stamp_ns: Stamp of the image, ns.
+            image_size: Width and height of the image, px.
+            extent_px: Side of the window in which the target would be followed, px.
+            side: Side of the network's input, network px.
+            budget: Most windows in all.
+        """
         sweep, views = self._swept(image_size, extent_px, side), []
         if self.prior is not None:
             self.prior.advance(stamp_ns)
@@ -409,7 +454,8 @@ class Reacquisition:
         return views
 
     def view(self, image_size: tuple[int, int], extent_px: float, side: int) -> View:
-        """Return the frame's own view: at the best track, else the next window of the sweep."""
+        """Return the frame's own view: at the best track if one is promising, else the next window of the
+        sweep. For the arguments see `windows`."""
         promising = self._promising
         if promising:
             box = promising[0].box
@@ -418,15 +464,20 @@ class Reacquisition:
         return self._swept(image_size, extent_px, side).next(1, self.prior)[0]
 
     def _swept(self, image_size: tuple[int, int], extent_px: float, side: int) -> Sweep:
+        """Return the present sweep, or a new one if the sizes have changed."""
         if self._sweep is None or not self._sweep.fits(image_size, extent_px):
             self._sweep = Sweep(image_size, extent_px, side)
         return self._sweep
 
     def observe(self, stamp_ns: int, shown: Sequence[tuple[View, Sequence[Detection]]]) -> None:
-        """Update the tracks by the detections in windows of one image, which may come in several calls."""
+        """Update the tracks by the detections in views of one image. It may be called several times per
+        image.
+
+        ``shown``: each view with the objects that the network sees in it.
+        """
         if self.prior is not None:
             self.prior.advance(stamp_ns)
-        # Over a long pause, as where the clock is set, nothing can be predicted.
+        # After a long pause, as when the clock was set, the motion of a track can't be predicted.
         self.tracks = [track for track in self.tracks if not track.is_forgotten(stamp_ns)]
         for track in self.tracks:
             track.motion.predict(stamp_ns)
@@ -448,6 +499,7 @@ class Reacquisition:
         self.tracks = sorted(kept, key=lambda track: -track.score)[:MAX_TRACKS]
 
     def _position_log_odds(self, tracks: Sequence[CandidateTrack]) -> list[float]:
+        """Return, for each track, the log-odds of its position by the prior; 0 without a prior."""
         if self.prior is None or not tracks:
             return [0.0] * len(tracks)
         boxes = [track.box for track in tracks]
@@ -456,7 +508,7 @@ class Reacquisition:
 
     @property
     def accepted(self) -> CandidateTrack | None:
-        """The track that is certain enough to be the target."""
+        """The track that is certain enough to be the target; None if there is none."""
         if not self.tracks:
             return None
         best, *others = self.tracks
@@ -466,9 +518,10 @@ class Reacquisition:
 
     @property
     def summary(self) -> str:
-        """The state of the search, one line."""
+        """The progress of the search, in one line for the user."""
         return f"windows searched: {self.windows_searched}, possible places: {len(self.tracks)}"
 
     @property
     def _promising(self) -> list[CandidateTrack]:
+        """The tracks that are probable enough to be looked at again, best first."""
         return [track for track in self.tracks if track.llr >= VIEW_LLR]

@@ -123,7 +123,7 @@ def run_node(
     """
     own = without_ros_arguments((sys.argv if args is None else args)[1:])
     if help_text is not None and {"-h", "--help"} & set(own):
-        print(help_text())
+        _print_until_closed(help_text())
         return 0
     if own:
         print(
@@ -134,6 +134,15 @@ def run_node(
         return USER_ERROR
     with StopFlag() as stop:
         return _run(stop, name, make, args)
+
+
+def _print_until_closed(text: str) -> None:
+    """Print a text on the standard output, of which a reader such as ``head`` may read only a part."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        # Otherwise the interpreter would flush the buffer at exit and report the error again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class NodeProgram(NamedTuple):

@@ -216,8 +216,9 @@ class DevicePipeline(FrameState):
         self._image.stage(image)
 
     def _start(self, image: Image, frames: Sequence[TargetFrame]) -> None:
-        self._begin_s = time.perf_counter()
+        self._settle()
         self._adopt_thread()
+        self._begin_s = time.perf_counter()
         for frame in frames:
             self._in_place.discard(frame.target)
             self._apart.discard(frame.target)

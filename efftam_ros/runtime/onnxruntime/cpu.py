@@ -166,7 +166,7 @@ class _Target:
         self.tracking = self.prompted = self.encode_prompt(no_prompt(bundle.spec.image_side))
         # The prompt tensors to which the decoder is bound now. Binding takes time, so it is done only when
         # they change.
-        self._decoded_with: Mapping[str, SharedArray] = {}
+        self.decoded_with: Mapping[str, SharedArray] = {}
 
     @property
     def nbytes(self) -> int:
@@ -198,13 +198,6 @@ class _Target:
         results = self.graphs["prompt_encoder"].run_new(inputs)
         self.conditioned.array[:] = results.pop("conditioned").array
         return results
-
-    def decode(self, is_prompted: bool) -> None:
-        tensors = self.prompted if is_prompted else self.tracking
-        if tensors is not self._decoded_with:
-            self.graphs["mask_decoder"].bind(**tensors)
-            self._decoded_with = tensors
-        self.graphs["mask_decoder"].run()
 
     def tensor(self, name: str) -> NDArray[np.float32]:
         arrays = {name: shared.array for name, shared in (*self.features.items(), *self.answers.items())}
@@ -252,6 +245,7 @@ class OrtPipeline(FrameState):
             target.watch(watch)
 
     def _start(self, image: Image, frames: Sequence[TargetFrame]) -> None:
+        self._settle()
         for frame in frames if self.max_targets > 1 else ():
             if not frame.look.is_search:
                 self._share_features(image, frame, frames)
@@ -266,6 +260,7 @@ class OrtPipeline(FrameState):
             self._begun.pop(frame).result()
 
     def _settle(self) -> None:
+        """Wait for the looks that were started and not waited for."""
         wait(self._begun.values())
         self._begun.clear()
 
@@ -304,7 +299,12 @@ class OrtPipeline(FrameState):
 
     def _decode(self, frame: TargetFrame) -> Decoded:
         target, start = self._targets[frame.target], time.perf_counter()
-        target.decode(frame.prompt is not None)
+        decoder = target.graphs["mask_decoder"]
+        tensors = target.tracking if frame.prompt is None else target.prompted
+        if tensors is not target.decoded_with:
+            decoder.bind(**tensors)
+            target.decoded_with = tensors
+        decoder.run()
         frame.seconds["mask_decoder"] = time.perf_counter() - start
         if frame.prompt is not None and frame.prompt.logits is not None:
             target.answers["masks"].array[0, 0] = frame.prompt.logits

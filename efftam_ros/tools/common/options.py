@@ -98,13 +98,13 @@ def add_precision_argument(group: argparse._ActionsContainer) -> None:
 
     Whether the chosen back end offers the precision is checked later, when the back end is opened.
     """
-    offered = "; ".join(f"{row.name}: {', '.join(row.precisions)}" for row in TABLE if row.precisions)
+    offered = "; ".join(f"{row.name}: {', '.join((row.auto, *row.variants[1:]))}" for row in TABLE)
     group.add_argument(
         "--precision",
         choices=PRECISIONS,
         default="auto",
-        help="auto (default): the fastest that agrees with the CPU; fp32: to compare, or if results look"
-        f" wrong; fp16, int8: to force this precision ({offered})",
+        help=f"auto (default): the first one listed here for the back end ({offered}); tf32: FP32 whose"
+        " products may be rounded",
     )
 
 
@@ -132,7 +132,10 @@ def add_image_arguments(
 
     ``track_action``: the action of --track in a command whose --track also accepts a file to write.
     """
-    text = "frame rate of a folder (default 30) or raw stream (.h264, .mjpeg)"
+    text = (
+        "images per second, in place of the times in a file (default: its own times; for images of a folder"
+        " 30); not for a camera or a live stream"
+    )
     group.add_argument("--fps", type=float, help=text)
     text = "number of the video track, where a file or stream has several (default: its default one)"
     if track_action is None:

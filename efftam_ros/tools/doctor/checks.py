@@ -71,7 +71,7 @@ def python_findings() -> Iterator[Finding]:
         yield Finding(PYTHON, "network", "wrong", str(error), "install the package again")
     try:
         manifest, content = read_network()
-        size = f"{len(content) / 1e6:.2f} MB, {manifest['size']} numbers for each crop"
+        size = f"{len(content) / 1e6:.2f} MB, describes how a target looks by {manifest['size']} numbers"
         yield row(PYTHON, "identity network", f"{size}; the parameter identity turns it off")
     except BackendError as error:
         yield Finding(PYTHON, "identity network", "wrong", error.reason, error.remedy)

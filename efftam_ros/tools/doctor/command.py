@@ -62,7 +62,8 @@ def run(args: argparse.Namespace) -> int:
         asked.append(("this Jetson", list(jetson_findings())))
     else:
         asked += _areas(args, facts, every)
-    verdicts = {area: _verdict(findings) for area, findings in asked}
+    # What a Jetson lacks besides is a matter of speed, or needed by one back end or one camera alone.
+    verdicts = {area: _verdict(findings, absent_counts=not args.jetson) for area, findings in asked}
     findings = [finding for _, found in asked for finding in found]
     if every and not args.jetson:
         findings += [f for f in tool_findings() if f not in findings]
@@ -114,17 +115,18 @@ def _areas(args: argparse.Namespace, facts: dict[str, Any], every: bool) -> list
     return areas
 
 
-def _verdict(findings: list[Finding]) -> str:
+def _verdict(findings: list[Finding], absent_counts: bool = True) -> str:
     """Return a line on why an area can't be used; "" if it can.
 
     An area with back ends can be used if at least one of them runs or was not tried. Another area can be used
-    if nothing is wrong, and only optional parts are absent.
+    if nothing is wrong, and only optional parts are absent. ``absent_counts``: whether an absent part that is
+    not optional makes an area unusable.
     """
     lacking = [f.name for f in findings if f.state == "wrong"]
     backends = [f for f in findings if f.section == BACKENDS_SECTION]
     if any(f.state in ("ok", "untried") for f in backends):
         return ""
-    if not backends:
+    if absent_counts and not backends:
         lacking += [f.name for f in findings if f.state == "absent" and f.name not in OPTIONAL_PARTS]
     lacking = lacking or [f.name for f in backends[:1]]
     return f"can NOT run here, see {', '.join(lacking)}" if lacking else ""
