@@ -109,7 +109,7 @@ class MemoryLayout:
                 f"{plan} does not fit into {self.rows} temporal rows and {self.pointers} pointers"
             )
         if len(set(plan.rows)) < len(plan.rows):
-            raise ValueError(f"{plan} names a temporal row twice; the graph has one input for each row")
+            raise ValueError(f"{plan} names a temporal row twice; the graph has one place for each row")
         out[:] = UNUSED
         out[list(plan.rows)] = plan.slots
         out[self.rows : self.rows + len(plan.pointer_slots)] = plan.pointer_slots
