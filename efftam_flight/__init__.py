@@ -1,2 +1,2 @@
-"""Flight by the tracker's answers: gimbal control, the MAVLink bridge and positions of targets. Only the
-folders named `ros` need ROS."""
+"""Uses the tracker's answers in flight: steers a gimbal, connects the tracker with MAVLink, and computes the
+positions of targets on the ground. Only the folders named `ros` need ROS."""

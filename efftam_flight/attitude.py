@@ -19,9 +19,10 @@ KEPT_NS = NS
 # How far the gimbal's attitude is extrapolated beyond the newest sample, ns. For a longer time the angular
 # rate, which comes from two samples, is too uncertain.
 EXTRAPOLATED_NS = NS // 10
-# How far the vehicle's heading is extrapolated by the yaw rate of the same sample, ns.
+# How far the vehicle's heading is extrapolated beyond the newest sample, ns, by the yaw rate in this sample.
 BRIDGED_NS = NS * 3 // 10
-# Least time between two samples whose difference gives a rate, ns: stamps are rounded to milliseconds.
+# Least time between two samples from which an angular rate is computed, ns. Stamps are rounded to
+# milliseconds, so a rate over a shorter time would have a large error.
 RATE_SPAN_NS = NS * 15 // 1000
 
 
@@ -53,9 +54,10 @@ class _History(Generic[T]):
             self._samples.popleft()
 
     def _around(self, stamp_ns: int) -> tuple[T, T, float] | None:
-        """Return two samples and where the stamp lies between them: 0 at the first, 1 at the second, above 1
-        after the newest sample. Return None when the stamp is before the oldest sample, or more than
-        `EXTRAPOLATED_NS` after the newest one."""
+        """Return the two samples from which the value at a stamp is interpolated or extrapolated, and the
+        share of the second sample: 0 at the first sample, 1 at the second one, above 1 after the second one.
+        Return None if the stamp is before the oldest sample, or more than `EXTRAPOLATED_NS` after the newest
+        one."""
         if not self._samples or not (
             self._samples[0].stamp_ns <= stamp_ns <= self._samples[-1].stamp_ns + EXTRAPOLATED_NS
         ):

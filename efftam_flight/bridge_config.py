@@ -13,7 +13,8 @@ MAX_LINKS = 8
 MAX_NAME_BYTES = 32
 # MAVLink's component ids of gimbals: GIMBAL, GIMBAL2 to GIMBAL6. An autopilot numbers them 1 to 6.
 GIMBAL_COMPONENTS = (154, 171, 172, 173, 174, 175)
-# 0: the first gimbal. 1 to 6: the autopilot's number of a gimbal without a component. Others: component ids.
+# The accepted values of the setting gimbal_device_id. 0 means the first gimbal. 1 to 6 are the numbers that
+# an autopilot gives to gimbals which have no MAVLink component of their own. The others are component ids.
 GIMBAL_DEVICE_IDS = (0, 1, 2, 3, 4, 5, 6, *GIMBAL_COMPONENTS)
 
 

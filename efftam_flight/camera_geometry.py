@@ -2,8 +2,9 @@
 in the picture of a rolled camera it moves in another direction.
 
 The bearing z and the turn G of the optical axis are complex numbers (right + i up), rad. The bearing of a
-target at rest is z = c - k G. The factor k is 1 if the camera is not rolled, and exp(i roll) if it is rolled.
-A least-squares fit over one second gives k. It models the target's own motion by a constant acceleration.
+target at rest is z = c - k G, with a constant c. The factor k is 1 if the camera is not rolled, and
+exp(i roll) if it is rolled. A least-squares fit over one second gives k. The fit models the target's own
+motion by a constant acceleration.
 """
 
 from __future__ import annotations

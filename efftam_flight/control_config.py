@@ -164,8 +164,8 @@ class ControlConfig(CheckedSettings):
 
 
 class Instant(NamedTuple):
-    """One moment on two clocks: ``stamp_ns`` on the images' clock, which may be set, and ``steady_s`` on a
-    clock that never jumps."""
+    """One moment on two clocks. ``stamp_ns``: on the images' clock, which jumps when somebody sets it.
+    ``steady_s``: on a clock that never jumps, s."""
 
     stamp_ns: int
     steady_s: float

@@ -37,8 +37,9 @@ class _Axis:
     def step(self, dt: float, density: float, measured: float, variance: float) -> None:
         """Predict over ``dt`` seconds, then correct with an angle.
 
-        ``density``: power density of a fast target's acceleration, (rad/s^2)^2/Hz. ``measured``: the angle,
-        rad. ``variance``: the variance of this angle, rad^2.
+        ``density``: power density of the angle's acceleration, (rad/s^2)^2/Hz. It is reduced while the rate
+        is below `FREE_RATE`. ``measured``: the measured angle, rad. ``variance``: variance of ``measured``,
+        rad^2.
         """
         density *= min(max((self.rate / FREE_RATE) ** 2, MIN_SHARE), 1.0)
         angle = self.angle + self.rate * dt
@@ -74,8 +75,8 @@ class DirectionFilter:
 
     def update(self, stamp_ns: int, yaw: float, pitch: float) -> None:
         """Correct the filter with a measured direction, rad. Its stamp must be later than the last one's."""
-        # At a steep pitch one degree of yaw is a small angle between directions, so yaw is less certain
-        # there.
+        # The steeper the pitch, the less a direction changes when its yaw changes by one degree. So the same
+        # error of the direction is a larger error of the yaw.
         yaw_variance = self._variance / max(math.cos(pitch), 0.05) ** 2
         if self._yaw is None or self._pitch is None:
             self._yaw, self._pitch = _Axis(yaw, yaw_variance), _Axis(pitch, self._variance)

@@ -46,8 +46,8 @@ class FrozenPicture:
         the camera's focal length. ``axis`` and ``focal_px`` are None if unknown.
         """
         if self.is_frozen:
-            # The motion is NaN if the new image can't be compared with the frozen one. That ends the freeze,
-            # too.
+            # shift_px is NaN if the new image can't be compared with the frozen one. The comparison below is
+            # then false, so such an image ends the freeze too.
             if not shift_px <= max(MIN_MOTION_PX, 2 * self._shift_px):
                 self.forget()
             return

@@ -23,7 +23,8 @@ from efftam_ros.core.types import TrackState
 from efftam_ros.messages.bearing import CameraModel
 from efftam_ros.messages.reports import MotionReport
 
-# The images' clock was set if, between two ticks, it advances more or less than the steady clock by this, s.
+# The images' clock counts as set if its advance between two ticks differs from that of the steady clock by
+# more than this, s.
 CLOCK_STEP_S = 0.2
 # Longest time between the stamps of two answers, s. A longer gap invalidates earlier measurements.
 GAP_S = 1.0
@@ -36,7 +37,8 @@ class Permission:
     """Decides whether steering is permitted: from `enable` on, until control of the gimbal is lost or is not
     granted in time.
 
-    ``gimbal_alive``: whether the gimbal itself sends messages. The gimbal's manager may do so without it.
+    ``gimbal_alive``: whether the gimbal itself sends messages. Its manager in the autopilot may send messages
+    even if the gimbal is silent.
     """
 
     def __init__(self) -> None:
@@ -78,7 +80,8 @@ class Permission:
     @property
     def waits_for(self) -> Reason:
         """Why control is not granted yet; empty if it is granted, or if the manager has never reported who is
-        in control. Such a manager may obey rates nevertheless, which the bridge decides."""
+        in control. A manager that never reports may obey rates nevertheless. The bridge decides whether it
+        sends rates to such a manager."""
         if self._control is Control.SILENT:
             who = self._reason or ReasonCode.AUTOPILOT_SILENT.reason(duration="")
             return ReasonCode.MANAGER_UNREACHABLE.reason(who=who)
@@ -119,7 +122,8 @@ class GimbalControl:
         self._last_tick: Instant | None = None
         self._stood_s = 0.0  # how long the images' clock has not advanced, s
         self._moves = False  # whether the last tick steered the gimbal, rather than hold it
-        self._moved_s: float | None = None  # steady time of the last tick that steered, or of the first zero
+        # Steady time of the last tick that steered, or of the tick after it, which sent the first zero rates.
+        self._moved_s: float | None = None
 
     @property
     def enabled(self) -> bool:
@@ -144,7 +148,8 @@ class GimbalControl:
         self._permission.on_control(control, reason)
 
     def on_gimbal_alive(self, alive: bool) -> None:
-        """Store whether the gimbal itself sends messages. The gimbal's manager may do so without it."""
+        """Store whether the gimbal itself sends messages. Its manager in the autopilot may send messages even
+        if the gimbal is silent."""
         self._permission.gimbal_alive = alive
         if not alive:
             self._stall.forget()
@@ -327,7 +332,8 @@ class GimbalControl:
         if wish.phase is Phase.CONTROL_LOST:
             self._moves, self._moved_s = False, None
             return False
-        # The first zero rate is sent even if this tick comes later than `zero_time`.
+        # After a motion, zero rates are sent at least once, even if this tick is later than `zero_time` after
+        # it.
         if wish.send or self._moves:
             self._moves, self._moved_s = wish.send, now.steady_s
             return True

@@ -21,8 +21,8 @@ GIMBAL_LAG_S = 0.05
 # The product of kp and the loop's whole delay and lag, for control by the image alone. A value of 0.35 is
 # calm, 0.7 is the largest sensible one, and with 1 the loop oscillates.
 GAIN = 0.5
-# The yaw rate falls to zero between these two pitches, rad: in a camera that looks straight down, yaw is
-# undefined.
+# Between the pitches STEEP and NADIR, rad, the yaw rate falls to zero: the yaw of a camera that looks
+# straight down is undefined.
 STEEP = math.radians(75.0)
 NADIR = math.radians(88.0)
 

@@ -71,8 +71,9 @@ class Steering:
         """Store an attitude. Return False, and drop it, if its quaternion is no rotation, or if its stamp
         lies more than `FUTURE_S` in the future."""
         stamp_ns = sample.stamp_ns + round(self._config.attitude_offset * NS)
-        # The smaller stamp counts, with or without the offset. An offset below zero corrects a clock that is
-        # ahead. An offset above zero makes stamps later on purpose, to match images that are stamped late.
+        # Of the stamps with and without the offset, the earlier one must not lie in the future. An offset
+        # below zero corrects a clock that is ahead. An offset above zero makes stamps later on purpose, to
+        # match images that are stamped late.
         ahead_s = (min(sample.stamp_ns, stamp_ns) - now.stamp_ns) / NS
         self._ahead_s = ahead_s if ahead_s > FUTURE_S else 0.0
         if self._ahead_s:
@@ -201,8 +202,8 @@ class Steering:
     def _distrusted(self, now: Instant) -> Reason:
         """Return why line of sight can't be used now; empty if it can be used.
 
-        After a fault line of sight is used again when there was no fault for `WELL_S`. Otherwise the control
-        law would change with every late message.
+        After a fault, line of sight is used again only when there has been no fault for `WELL_S`. Without
+        this delay, each late message would change the control law twice.
         """
         missing = self._attitude_missing(now) or self._heading_missing(now)
         until_s, reason = self._distrust

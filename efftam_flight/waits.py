@@ -5,11 +5,14 @@ from __future__ import annotations
 
 # Sending of rates
 TICK_S = 0.02  # period of controller and bridge, which work at 50 Hz
-# Period at which an unchanged rate is repeated. PX4 stops after 2 s without a rate, and some gimbals shake.
+# Period at which an unchanged rate is repeated. PX4 stops the gimbal after 2 s without a rate, but some
+# gimbals shake at each repetition.
 KEEP_ALIVE_S = 0.2
 ZERO_S = 0.1  # time between two zero rates of a stop sequence
 CONTROLLER_SILENT_S = 0.3  # after this time without a rate of the controller, the bridge stops the gimbal
-EARLIER_S = 1.0  # when a link is cut, the last rate that arrived may be one sent this long before the end
+# If the link was cut during a motion, the last rate that the autopilot received may have been sent up to this
+# time before the motion ended.
+EARLIER_S = 1.0
 NO_ATTITUDE_REPORT_S = 5.0  # a warning is logged if zero rates are sent for this long without any attitude
 
 # Control of the gimbal
@@ -25,10 +28,12 @@ GIVEN_S = 10.0  # steering ends if control was not granted within this time afte
 STANDS_S = 0.5
 LAG_S = 0.15  # time that a slow gimbal takes to change to another rate
 CREEP_S = 2.0  # after this time a motion is visible that is too slow to be seen in half a second
-ATTITUDE_PAUSE_S = 0.6  # after a longer pause attitudes count as missing; a slow link brings two per second
+ATTITUDE_PAUSE_S = 0.6  # after a longer pause attitudes count as missing; slow links deliver two per second
 GEOMETRY_S = 1.0  # rates stay small for this long, until the picture has shown that the gimbal moves it
 STALL_REST_S = 1.0  # for this long no motion is commanded after the gimbal stalled
-NO_ANSWER_EXPECTED_S = 3.0  # after this time without an attitude, rates are not limited until a response
+# Rates are limited until an attitude shows that the gimbal responds. After this time without any attitude
+# they are not limited any more.
+NO_ANSWER_EXPECTED_S = 3.0
 
 # Silence
 GIMBAL_SILENT_S = 0.5  # after this time without a message of the gimbal itself, the gimbal counts as silent

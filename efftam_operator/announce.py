@@ -15,12 +15,13 @@ ANY = ("0.0.0.0", "::")
 def own_addresses() -> list[str]:
     """Return the IPv4 addresses under which other computers may reach this computer.
 
-    The address of the default route comes first. Without an address the list holds only the host name.
+    The address of the default route comes first. If this computer has no such address, the list contains only
+    its host name.
     """
     found, first = [], ""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         for _, name in socket.if_nameindex():
-            with suppress(OSError):  # an interface without an address
+            with suppress(OSError):  # raised for an interface without an address
                 answer = fcntl.ioctl(asked, SIOCGIFADDR, struct.pack("256s", name[:15].encode()))
                 found.append(socket.inet_ntoa(answer[20:24]))
         with suppress(OSError):  # connecting a UDP socket sends nothing, it only selects the route
@@ -31,9 +32,9 @@ def own_addresses() -> list[str]:
 
 
 def announcement(urls: Sequence[str], purpose: str = "") -> str:
-    """Return lines for a terminal: one for each address, and a QR code of the first if it holds a token.
+    """Return lines for a terminal: one for each URL, and a QR code of the first URL if it contains a token.
 
-    ``purpose``: what to do on the page, appended to each address, such as " and draw the target".
+    ``purpose``: what to do on the page, appended to each line, such as " and draw the target".
     """
     lines = [f"open {url}{purpose}" for url in urls]
     if "#" in urls[0]:  # a token: the page is served to other computers too

@@ -22,7 +22,7 @@ from efftam_ros.core.errors import InputError
 ARMED_FROM_S = 0.3
 ARMED_FOR_S = 5.0
 # For this time after an enable command the gimbal counts as steered, s. By then the controller's status has
-# arrived, which shows whether it is.
+# arrived, which shows whether the gimbal is steered.
 STATUS_S = 1.0
 CONTROLLER = "the gimbal's controller"
 BRIDGE = "the MAVLink bridge"
@@ -149,7 +149,7 @@ class Commands:
         self._require_seat(viewer)
         if not viewer.selections.allows(time.monotonic()):
             most = f"{self._settings.selections_per_s:g} selections in a second"
-            raise InputError(f"more than {most}; wait a moment")
+            raise InputError(f"this page has sent more than {most}; wait for a second and select again")
         if not message.turns and self._would_turn(message.selection.target_id):
             raise InputError(
                 "the gimbal is steered and would turn to the new target; draw again and confirm it"
@@ -159,7 +159,8 @@ class Commands:
     def _draw(self, viewer: Viewer, message: wire.Message) -> None:
         """Carry out "hold" or "propose", which a page sends while its user draws.
 
-        Requests of pages that may not command are ignored: the tracker holds one image at a time.
+        Requests of pages that may not command are ignored, because the tracker keeps only one image at a time
+        for a drawing.
         """
         if self.seat.holder(time.monotonic()) != viewer.name:
             return
@@ -187,7 +188,7 @@ class Commands:
         """Arm, enable or stop steering of the gimbal (op "steer") or following by the vehicle (op "follow").
 
         Every page may stop; only the page with the right to command may arm and enable. ``armed_s``:
-        monotonic time of the first press, -inf if there was none.
+        monotonic time of the first press, s; -inf if there was none.
         """
         is_gimbal = message.op == "steer"
         whose = CONTROLLER if is_gimbal else BRIDGE

@@ -1,4 +1,4 @@
-"""The page of a command that tracks a video file.
+"""The page that a command-line program serves while it tracks a video file.
 
 The operator draws the target on the first image, then watches how it is tracked.
 """
@@ -31,11 +31,11 @@ REPEAT_S = 0.2
 
 
 class DrawnPrompt:
-    """The feed of one command that tracks a file. `ask` and `show` are called from the thread that tracks."""
+    """The feed of a program that tracks a video file. Its tracking thread calls `ask` and `show`."""
 
     def __init__(self) -> None:
         self._sink: feed.Sink | None = None
-        # Stamp, ns, and width and height, px, of the picture to draw on; None: there is none yet.
+        # The picture to draw on: its stamp (ns), width and height (px). None: there is no picture yet.
         self._asked: tuple[int, int, int] | None = None
         self._drawn: Prompt | None = None
         self._has_drawn = threading.Event()

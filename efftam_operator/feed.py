@@ -27,7 +27,8 @@ class Picture:
     ``stamp_ns``: time by the camera's clock, ns. Exactly one of ``jpeg`` and ``bgr`` is given:
     ``jpeg`` is the camera's own JPEG; ``bgr`` returns the pixels, uint8 [H, W, 3]. ``bgr`` is called only
     when a page needs the image, on the encoder's thread; it may raise InputError for an unknown encoding.
-    ``nbytes``: memory that this picture occupies. ``still_s``: time in which no pixel has changed, s.
+    ``nbytes``: memory that this picture occupies. ``still_s``: for how long no pixel has changed before this
+    picture, s.
     """
 
     stamp_ns: int
@@ -238,7 +239,7 @@ class Feed(Protocol):
     def hold(self, stamp_ns: int) -> None:
         """Keep the image of this stamp for a selection until its age is `Limits.buffer_s`; 0: keep none.
 
-        If the image is not there any more, a `ResultReport` of this stamp reports that it was refused.
+        If the tracker no longer has the image, a `ResultReport` of this stamp reports the refusal.
         """
 
     def propose(self, selection: Selection) -> None:
@@ -275,6 +276,6 @@ class Steerer(Protocol):
     def stop(self, reply: Reply) -> None:
         """Stop the gimbal. Must bring its speed to zero in every situation.
 
-        ``reply`` is ok only once the gimbal's attitude shows that it is at rest; else it is a refusal with
-        the reason why that is not confirmed.
+        ``reply`` receives ok only once the attitude shows that the gimbal is at rest. Otherwise ``reply``
+        receives a refusal, with the reason why the STOP is not confirmed.
         """

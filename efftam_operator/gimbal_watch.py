@@ -80,7 +80,9 @@ class AttitudeWindow:
                 yaw = heading.yaw + heading.yaw_rate * ahead_s
                 half = (-yaw if attitude.counts_from_north else yaw) / 2
                 c, s = math.cos(half), math.sin(half)
-                other = (c * w - s * z, c * x - s * y, c * y + s * x, c * z + s * w)  # q turned about down
+                # A turn by the vehicle's yaw about the axis that points down changes the attitude's reference
+                # from north to the vehicle's nose, or from the nose to north.
+                other = (c * w - s * z, c * x - s * y, c * y + s * x, c * z + s * w)
         self._seen.append((now_s, (w, x, y, z), other))
         self._newest_is_from_north = attitude.counts_from_north
         while now_s - self._seen[0][0] > 2 * STANDS_S:
@@ -114,7 +116,7 @@ class AttitudeWindow:
         after = [seen for seen in self._seen if seen[0] >= since_s]
         if not after or not self.is_known(now_s) or after[-1][0] - after[0][0] < STANDS_S:
             return False
-        # The attitudes of the last half second, and the newest one before them.
+        # The window contains the attitudes of the last STANDS_S seconds and the newest attitude before them.
         older = sum(after[-1][0] - seen[0] >= STANDS_S for seen in after)
         window = after[older - 1 :]
         if len(window) < LEAST:
@@ -170,8 +172,8 @@ class GimbalWatch:
         """Return the silent link nearest to the controller, and the length of its silence, s.
 
         Returns None if no link is silent. A bridge that never sent does not count as silent: a gimbal driver
-        may run instead. An autopilot that never sent counts as silent only if ``is_wanted``: steering needs
-        it.
+        may run instead. An autopilot that never sent counts as silent only if ``is_wanted``, which means that
+        steering needs the autopilot.
         """
         if self._bridge_s is not None and now_s - self._bridge_s > BRIDGE_SILENT_S:
             return Link.BRIDGE, now_s - self._bridge_s
@@ -198,7 +200,8 @@ class GimbalWatch:
     def judge_stop(self, now_s: float) -> str:
         """Update the attribute `stop`, the state of the last STOP.
 
-        Returns, if the state is UNCONFIRMED, why and what to do, in one line; else "".
+        If the state is UNCONFIRMED, returns in one line why the STOP is not confirmed and what to do.
+        Otherwise returns "".
         """
         if self._stop_s is None or self.stop is Stop.STOPPED:
             return ""

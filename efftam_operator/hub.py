@@ -225,7 +225,7 @@ class Hub:
                     chain.restart()
                 self.send_to_all(self.status_message())
             case feed.Lifecycle():
-                # While no page is visible, boxes are not received: an active node counts as an answer.
+                # While no page is visible, boxes are not received. So an active node counts as an answer.
                 chain.inactive = report is feed.Lifecycle.INACTIVE
                 if report is feed.Lifecycle.ACTIVE and not self._is_watched:
                     chain.answered_s = now_s
@@ -291,7 +291,7 @@ class Faults:
 
 
 class LastReceived:
-    """Notes when images and boxes arrive, and computes the state of camera and tracker from these times.
+    """Stores when images and boxes arrive, and computes the state of camera and tracker from these times.
 
     ``refusal``: why pictures can't be read. ``missing``: why no picture arrives. ``trackers``: names of the
     nodes that publish boxes. ``inactive``: the tracker's node is not activated. ``answered_s``: time of the
@@ -315,7 +315,10 @@ class LastReceived:
         self.latency_ms = float("nan")
 
     def watched(self, now_s: float) -> bool:
-        """Note that pictures are received from now on. Returns whether the last one is older than `OLD_S`."""
+        """Note that pictures are received from now on.
+
+        Returns whether the last picture is older than `OLD_S`, or there is none.
+        """
         is_old = self._picture_s is None or now_s - self._picture_s > OLD_S
         self._picture_s = now_s
         return is_old
@@ -330,7 +333,8 @@ class LastReceived:
         if report.state is not TrackState.IDLE:
             self.has_target, self.restarted = True, False
         elif report.reason:
-            # Without a reason the tracker has just started. has_target then stays true for `restart`.
+            # An IDLE report without a reason comes from a tracker that has just started. It leaves has_target
+            # unchanged, because `restart` needs to know whether there was a target before.
             self.has_target = False
         is_lost = report.state is TrackState.LOST
         self._patience_s = self._silent_s * (SEARCH_PATIENCE if is_lost else 1.0)
@@ -348,7 +352,9 @@ class LastReceived:
         image_s = 0.0 if self._picture_s is None else now_s - self._picture_s
         camera = "alive"
         if image_s > self._silent_s:
-            # Answers that continue prove that the camera sends: only this server receives no images.
+            # ahead_s: by how much the last image that the tracker answered is newer than the last image that
+            # this server received. If it is clearly newer, the camera sends, and only this server receives
+            # nothing.
             ahead_s = image_s - silence_s - (self.latency_ms / 1e3 if abs(self.latency_ms) < 1e4 else 0.0)
             camera = "unseen" if ahead_s > self._silent_s / 2 else "stopped"
         return {

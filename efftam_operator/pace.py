@@ -51,12 +51,15 @@ class Pace:
         self._whole_px = self._nbytes = 0
         # By level: ratio of a picture's bytes at this level to the bytes at the next smaller one.
         self._ratios: dict[int, float] = {}
-        # Level and bytes of the last picture before a change of the level, until another picture is sent.
+        # Level and bytes of the last picture before the level changed. None once the next picture is sent.
         self._left: tuple[int, int] | None = None
 
     @property
     def is_slow(self) -> bool:
-        """Whether the last picture took longer than `WANTED_S`: then only one picture at a time is sent."""
+        """Whether the last picture occupied the link for more than `WANTED_S`.
+
+        If so, only one picture at a time is sent.
+        """
         return bool(self._taken_s) and self._taken_s[-1] > WANTED_S
 
     @property
@@ -75,7 +78,7 @@ class Pace:
         return bool(self._under_way)
 
     def greeted(self, way_s: float) -> None:
-        """Note the time from sending a short message to the page to its answer, s."""
+        """Note that the page answered a short message after ``way_s`` seconds."""
         self._delay_s = min(self._delay_s, way_s)
 
     def sent(self, seq: int, nbytes: int, whole_px: int, now_s: float) -> None:
@@ -111,7 +114,8 @@ class Pace:
         if sum(taken > _most_s(self.level) for taken in self._taken_s) >= AGREED:
             self._is_starting = False
             self._change(self._beside(self.level, 1), now_s)
-            self._taken_s.append(taken_s)  # counted again: one more slow picture lowers the level once more
+            # This slow picture also counts at the new level, so one more slow picture lowers the level again.
+            self._taken_s.append(taken_s)
         elif (level := self._grown(now_s)) != self.level:
             self._change(level, now_s)
         elif len(self._taken_s) == LOOKED_AT:

@@ -159,7 +159,7 @@ class Tracks:
             "op": "track",
             "stamp": str(stamp_ns),
             "image": list(next(iter(image.boxes.values())).image_size),
-            # So large a difference shows that the stamps are of another clock. Then the latency is unknown.
+            # A latency of 1e7 ms or more shows that the stamps are of another clock: the latency is unknown.
             "latency_ms": round(latency_ms, 1) if abs(latency_ms) < 1e7 else None,
             "targets": [
                 wire.target(box, motion, self._seen(box), max(0, stamp_ns - box.stamp_ns) / 1e9)

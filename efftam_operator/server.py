@@ -129,8 +129,8 @@ class OperatorServer:
         except OSError as error:
             await self._runner.cleanup()
             raise InputError(
-                f"port {settings.port} of {settings.address} can't be listened on ({error.strerror}); "
-                "choose another port or end what uses it"
+                f"the server can't listen on port {settings.port} of {settings.address} ({error.strerror}); "
+                "choose another port or end the program that uses this port"
             ) from None
         self.port = self._listener.sockets[0].getsockname()[1]
         self._hub.attach(loop)
@@ -175,7 +175,8 @@ class OperatorServer:
             context.load_cert_chain(certificate, key)
         except ssl.SSLError as error:
             raise InputError(
-                f"{certificate} with {key} can't be used ({error.reason}); give PEM files that fit"
+                f"{certificate} with {key} can't be used ({error.reason}); "
+                "give PEM files of a certificate and of its own key"
             ) from None
         return context
 
@@ -257,9 +258,10 @@ class OperatorServer:
         return connection
 
     def _drop_strangers(self) -> None:
-        """Close strangers that send no request in time, and those beyond `MAX_STRANGERS`.
+        """Close strangers (connections not admitted as a page) that are too slow or too many.
 
-        Of the latter, the oldest connection of the address with the most connections is closed first.
+        A stranger is too slow if it sends no request within `STRANGER_S`. While there are more than
+        `MAX_STRANGERS`, the oldest connection of the address with the most connections is closed.
         """
         now_s = time.monotonic()
         for connection, asked_s in list(self._strangers.items()):

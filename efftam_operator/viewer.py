@@ -1,4 +1,4 @@
-"""One open page: its queue of messages to send, and the limits on what it may send."""
+"""One open page: the queue of messages to the page, and the limits on the messages from the page."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Viewer:
 
     @property
     def is_sending(self) -> bool:
-        """Whether a message that must arrive (see `send`) was not sent yet."""
+        """Whether a message that must arrive (see `send`) still waits to be sent."""
         return bool(self._answers)
 
     def send(self, message: dict[str, Any]) -> None:

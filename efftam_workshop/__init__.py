@@ -1,1 +1,4 @@
-"""Makes, checks and measures networks: fetch, export, build, eval, bench. The nodes never import it."""
+"""Makes, checks and measures networks: fetch, export, build, eval, bench.
+
+The nodes never import this package.
+"""

@@ -83,7 +83,8 @@ def run(args: argparse.Namespace) -> int:
     library = load_library()
     progress = BuildProgress(args.quiet or args.json)
     with device_session() as (cuda, facts, stream), closing(progress):
-        if clip is not None and args.sequences:  # needs no GPU, but takes long: after the check for one
+        # Measuring the loss of accuracy needs no GPU, but takes long. So a GPU is searched for first.
+        if clip is not None and args.sequences:
             cost = cost_of_int8(bundle, clip, args.sequences, args.quiet or args.json)
             print(cost.text, file=sys.stderr)
             cost.require_small()

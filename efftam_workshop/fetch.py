@@ -60,9 +60,7 @@ def run(args: argparse.Namespace) -> int:
     needed = HUB if args.no_export else HUB + EXPORT
     if missing := [module for module in needed if importlib.util.find_spec(module) is None]:
         only = "" if args.no_export else "; to download only: --no-export"
-        raise InputError(
-            f"it needs {', '.join(missing)}, not installed here; run: pip install {' '.join(missing)}{only}"
-        )
+        raise InputError(f"not installed: {', '.join(missing)}; run: pip install {' '.join(missing)}{only}")
     out = args.out or Path(args.name)
     check_outputs([Output("--out", args.out if args.no_export else out, "folder")])
     folder = args.out if args.no_export else None

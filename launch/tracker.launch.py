@@ -17,7 +17,7 @@ from efftam_ros.ros.common.launching import (
     passed_over,
 )
 
-FLIGHT = "flight"  # parameter file of gimbal controller, position and bridge, see flight.launch.py
+FLIGHT = "flight"  # name of the parameter file for the nodes that only flight.launch.py starts
 ON_A_JETSON = (
     "params:=jetson uses the back end {}. TensorRT is faster: build its engines once (efftam build), then add"
     " backend:=tensorrt"
@@ -71,8 +71,8 @@ def camera_node(value):
     """
     if value["image_transport"] not in ("", "raw"):
         raise RuntimeError(
-            f"image_transport:={value['image_transport']} does not fit stream:=, which is published raw;"
-            " leave it out"
+            f"image_transport:={value['image_transport']} can't be used with stream:=, because the stream's"
+            " images are published raw; leave out image_transport"
         )
     own = {name: ParameterValue(value[name], value_type=str) for name in ("stream", "calibration")}
     camera_info = value["camera_info"] or camera_info_beside(value["image"])

@@ -1,4 +1,5 @@
-"""Plays images, camera info and selections of a bag to a running tracker, with a clock, without rosbag2.
+"""Publishes the images, camera info and selections of a bag to a running tracker, with the recorded time on
+/clock. rosbag2 need not be installed.
 
 Arguments of ROS come last: `python -m simulation bag BAG --box X,Y,W,H --ros-args -r image:=/cam/image`.
 """

@@ -53,9 +53,10 @@ class Recorded:
 class BagPlayer:
     """Publishes recorded messages on `image`, `camera_info`, `select` and `/clock`, and subscribes to `bbox`.
 
-    ``rate``: speed, 1 is real time. 0 waits after each image until the tracker has answered it, so that no
-    image is left out on a slow computer. ``record(topic, time_ns, cdr)`` is called with each answer on the
-    topics ``recorded``. ``stop`` is called often; when it returns true, the playing ends.
+    ``rate``: speed of the playback, 1 is real time. With 0 the player waits after each image until the
+    tracker has answered it, so that no image is left out on a slow computer. ``record(topic, time_ns, cdr)``
+    is called with each answer on the topics ``recorded``. ``stop`` is called often; when it returns true, the
+    playing ends.
     """
 
     def __init__(
@@ -118,7 +119,8 @@ class BagPlayer:
         if images:
             if self._rate > 0:
                 self._wait_for_answer(last_ns)
-            self._pause_until(time.monotonic() + 0.2)  # for answers that are published after the box
+            # The wait for the answer ends at the bounding box. Other answers to the image may follow it.
+            self._pause_until(time.monotonic() + 0.2)
         return images
 
     def _wait_for_tracker(self, heard: tuple[str, ...]) -> None:

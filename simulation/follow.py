@@ -182,8 +182,8 @@ class FollowFlight:
         return from_angles(0.0, math.atan2(place[2], float(np.hypot(*to))), math.atan2(to[1], to[0]))
 
     def _look(self) -> None:
-        """Measure the gimbal's attitude at each step, take an image each 0.1 s, and pass answers that are due
-        to the estimator."""
+        """Measure the gimbal's attitude at each step, take an image each 0.1 s, and give the estimator the
+        answers whose delay has passed."""
         config, camera = PositionConfig(), self._camera()
         sizes = (config.attitude_error, config.attitude_error, config.heading_error)
         turns = [

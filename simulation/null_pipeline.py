@@ -1,4 +1,4 @@
-"""A pipeline without a network. With it, all other times in a frame can be measured."""
+"""A pipeline without a network. It serves to measure how long all other work on a frame takes."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ class Processes:
         self._end(list(self._running))
 
     def _end(self, names: Sequence[str]) -> None:
-        """End these processes: send SIGINT to all, and SIGKILL to those that run 20 s later."""
+        """End these processes: send SIGINT to all, and SIGKILL to those that still run after 20 s."""
         for number, patience_s in ((signal.SIGINT, END_S), (signal.SIGKILL, END_S)):
             left = [self._running[name] for name in names if self._running[name].poll() is None]
             for process in left:

@@ -42,9 +42,12 @@ JPEG_QUALITY = 95
 
 
 class Scenario:
-    """Flies one flight. ``folder``: for the pictures; None: they are not kept. ``said``: called with the
-    present phase and the seconds in it. ``stopped``: called often; if it returns true, the flight ends by
-    KeyboardInterrupt."""
+    """Flies one flight.
+
+    ``folder``: the pictures are stored here, None: they are not kept. ``said``: called with the name of the
+    present phase and the time since the phase began, s. ``stopped``: called often; if it returns true, the
+    flight ends by KeyboardInterrupt.
+    """
 
     def __init__(
         self,
@@ -162,7 +165,7 @@ class Scenario:
         while not condition():
             passed_s = time.monotonic() - begin_s
             if passed_s > patience_s:
-                raise InputError(f"{what} did not come within {patience_s:g} s")
+                raise InputError(f"{what}: still missing after {patience_s:g} s")
             self._step(phase, passed_s)
 
     def _for(self, phase: str, seconds: float) -> None:

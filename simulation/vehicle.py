@@ -58,7 +58,8 @@ def _fly(args: argparse.Namespace, stop: StopFlag) -> None:
     # The focal length grows with the width, so that the field of view is the same for each size.
     config = WorldConfig(width, height, 450.0 * width / 640, args.renderer, args.seed)
     companion = connect(args.companion or COMPANION[args.flavour])
-    # Ground station and autopilot run in this process, so their link is in memory. The bridge's is a socket.
+    # Ground station and autopilot run in this process, so their link is in memory. The bridge is another
+    # process, so its link is a socket.
     here, there = memory_link("station", time.monotonic)
     world = World(config)
     record = RecordWriter(args.folder)

@@ -22,8 +22,8 @@ from simulation.scene_parts import box, car, panda, plane, smooth_noise, texture
 
 GROUND_M = 400.0
 ROAD_M, ROAD_HIGH_M = 9.0, 0.12
-# Distance of the near plane, m. A depth buffer of few bits needs a distant one, and everything is far below
-# the drone.
+# Distance of the near clipping plane, m. A depth buffer with few bits resolves distances well only if this
+# plane is distant. It hides nothing, because everything is far below the drone.
 NEAR_M = 12.0
 TRUTH = "truth"
 RENDERERS = ("p3tinydisplay", "p3headlessgl")

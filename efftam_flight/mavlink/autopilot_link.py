@@ -46,7 +46,8 @@ class WantedIntervals:
             self._wanted[component, message_id] = _Wanted(rate_hz)
 
     def drop(self, component: int, message_id: int) -> None:
-        """Cancel the request for a message, even if the autopilot may have forgotten the request."""
+        """Cancel the request for a message: the next `due` returns a request that ends the message's
+        stream."""
         if self._wanted.pop((component, message_id), None) is not None:
             self._cancelled.append((component, message_id, CANCEL))
 
@@ -89,7 +90,7 @@ class AutopilotLink:
     """The connection to one autopilot.
 
     ``link``: the name of the link on which the autopilot's first heartbeat arrived; None while the autopilot
-    is silent. ``since_s``: since when the autopilot has sent without a pause, steady time, s.
+    is silent. ``since_s``: since when the autopilot has sent messages without a pause, steady time, s.
     """
 
     def __init__(self, ids: tuple[int, int], component: int, outbox: Outbox) -> None:
@@ -98,11 +99,11 @@ class AutopilotLink:
         self.clock = ClockMap()
         self.subscriptions = WantedIntervals()
         self.kind = AutopilotKind()
-        self.autopilot: int | None = None  # field `autopilot` of the heartbeat; None: none has arrived
+        self.autopilot: int | None = None  # field `autopilot` of the heartbeat; None: no heartbeat arrived
         self._ids, self._target, self._outbox = ids, component, outbox
         # Arrival of the newest message, and of the newest message that carried a new time since boot, s.
         self._received_s = self._timed_s = -math.inf
-        self._is_timed = False  # whether the last two messages with a new time came without a pause
+        self._is_timed = False  # whether the last two messages with a new time came without a pause between
         self._paused = True
         # For each kind of message: the newest time since boot that it carried, and its arrival, s.
         self._times: dict[str, tuple[float, float]] = {}
@@ -157,11 +158,14 @@ class AutopilotLink:
 
         ``kind``: the type of the message. ``boot_s``: the time since boot that the message carries.
 
-        Only a streamed message shows a restart. Its time goes back, to less than what has passed since the
-        newest time arrived. A message that is sent on request may carry an old time: PX4 makes message 280
-        soon after its boot. A repeated time shows nothing: PX4 repeats message 281 with the same time while
-        its gimbal is silent. A time that advances more than the clock belongs to a message that was delayed
-        less than those before it.
+        A restart is detected by two conditions. The time since boot goes back in a message that is streamed.
+        And the new time since boot is shorter than the time for which our clock has run since the newest time
+        since boot arrived.
+
+        A message that is sent on request may carry an old time without a restart: PX4 makes message 280 soon
+        after its boot. A message that repeats its last time is no sign of a restart either: PX4 repeats
+        message 281 with the same time while its gimbal is silent. If the time advances more than our clock,
+        the message was delayed less than those before it.
         """
         last_boot_s, last_s = self._times.get(kind, (math.nan, math.nan))
         if boot_s == last_boot_s and self.clock.is_known:

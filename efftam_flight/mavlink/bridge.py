@@ -32,8 +32,8 @@ UNASKED_S = 10.0
 FIRST_S = 5.0
 FOLLOW_COMPONENT = mav.MAV_COMP_ID_ONBOARD_COMPUTER
 TEXT_BYTES, MAX_PIECES = 50, 5
-# At the end the stop sequence may take END_S. Then the links stay open for READ_S, so that the last messages
-# are read. Both together must take less than 5 s, after which launch kills the process.
+# When the bridge ends, the stop sequence may take END_S. Then the links stay open for READ_S, so that the
+# last messages are read. Both together must take less than 5 s, after which launch kills the process.
 END_S, READ_S = 3.0, 0.2
 
 
@@ -161,7 +161,8 @@ class Bridge:
         """Wait for messages, at most until the next tick or ``timeout_s``, and do the work that is due."""
         files = [file for link in self._links.values() for file in link.connection.files()]
         wait_s = min(max(self._next_tick_s - time.monotonic(), 0.0), timeout_s)
-        # A connection without a file can't be waited for. Each tick reads it.
+        # select() can't wait for a connection that has no file descriptor. Such connections are read at each
+        # tick.
         try:
             ready = select.select(files, [], [], wait_s)[0]
         except (OSError, ValueError):  # ValueError: a link was lost, and its file is closed
@@ -185,7 +186,8 @@ class Bridge:
 
     def close(self) -> None:
         """Stop the gimbal, release control when the gimbal stands, and close the links. This takes a second
-        or two. With a `refusal` nothing is sent, because the gimbal is controlled by the other bridge."""
+        or two. If `refusal` is set, nothing is sent, because another bridge with our ids controls the
+        gimbal."""
         if self.refusal:
             self._close_links()
             return
@@ -195,7 +197,8 @@ class Bridge:
             self.poll()
         if not self.gimbal.at_rest:
             self._report(Severity.ERROR, f"the gimbal has not stopped within {END_S:g} s")
-        # When a TCP connection closes, ArduPilot drops messages that it has not read yet.
+        # The links stay open for a moment: when a TCP connection closes, ArduPilot drops the messages from it
+        # that it has not read yet.
         end_s = self._clock().steady_s + READ_S
         while self._clock().steady_s < end_s:
             self.poll()
@@ -250,14 +253,16 @@ class Bridge:
         self._report(Severity.WARNING, fault)
 
     def _notice_signing(self, message: Message) -> None:
-        """Warn once if the autopilot signs and this bridge does not: it may refuse our messages silently."""
+        """Warn once if the autopilot signs and this bridge does not: the autopilot may refuse our messages
+        silently."""
         is_signed = message.get_header().incompat_flags & mav.MAVLINK_IFLAG_SIGNED
         if is_signed and message.autopilot != mav.MAV_AUTOPILOT_INVALID and not self._is_signing_reported:
             self._is_signing_reported = True
             self._report(
                 Severity.WARNING,
-                "the autopilot signs its messages and this bridge has no signing_key: it may refuse ours"
-                " without notice; set signing_key. A gimbal that does not sign is refused too",
+                "the autopilot signs its messages and this bridge has no signing_key: the autopilot may"
+                " refuse the bridge's messages without notice; set signing_key. The autopilot also refuses"
+                " a gimbal that does not sign",
             )
 
     def _report_faults(self) -> None:
@@ -291,7 +296,7 @@ class Bridge:
         if self._started_s is None:
             self._started_s = now.steady_s
         elif now.steady_s - self._started_s > UNASKED_S and not self.camera.asked_for_information:
-            self.camera.asked_for_information = True  # so that the line is logged only once
+            self.camera.asked_for_information = True  # so that the message below is logged only once
             self._report(
                 Severity.INFO, f"no ground station asked for the camera's information in {UNASKED_S:g} s"
             )

@@ -53,8 +53,8 @@ SHORTEST_INTERVAL_S = 0.02
 DECISION_S = 1.5
 # A position of the target that is older than this is sent as unknown, s.
 POSITION_AGE_S = 1.0
-# Within this time, s, the same command counts as a repeat of a command whose answer was lost. For commands
-# that are marked as repeats the longer time applies.
+# If the same command arrives again within REPEAT_S (s), it counts as a repeat of a command whose answer was
+# lost. For a command that is marked as a repeat, the limit is MARKED_REPEAT_S (s).
 REPEAT_S = 1.0
 MARKED_REPEAT_S = 5.0
 # Number of stamps of requests that are stored, to make each stamp unique. More requests never wait at once.
@@ -91,8 +91,8 @@ class Outbox(Protocol):
 
 @dataclass
 class _Command:
-    """A selection command that was carried out. It is stored to answer repeats of the command, which may
-    arrive on another link."""
+    """A selection command whose request was passed to the tracker. It is stored to answer repeats of the
+    command, which may arrive on another link."""
 
     links: list[str]
     parameters: tuple[float, ...]
@@ -202,8 +202,8 @@ class CameraComponent:
         for (number, link), due_s in self._due.items():
             wanted = [s for (of, sender), s in self._intervals.items() if (of, sender[0]) == (number, link)]
             if wanted and now.steady_s >= due_s:
-                # The next time counts from when this message was due, not from this tick. Otherwise the rate
-                # would be lower than requested.
+                # The next message is scheduled from the time at which this one was due, not from this tick.
+                # Otherwise the rate would be lower than requested.
                 self._due[number, link] = max(due_s + min(wanted), now.steady_s)
                 self._send_stream(number, link, now)
         for key, command in self._commands.items():
@@ -282,7 +282,8 @@ class CameraComponent:
                 if message.target_component == 0:
                     return
                 self._deny(
-                    f"it is for camera {camera:g}, but this is camera {ours}; give {ours}, or 0 for all"
+                    f"the command is for camera {camera:g}, but this is camera {ours}; give {ours}, or 0 for"
+                    " all cameras"
                 )
             else:
                 result = self._select(number, parameters, sender, getattr(message, "confirmation", 0), now)
@@ -387,8 +388,8 @@ class CameraComponent:
         return command.result
 
     def _read(self, number: int, parameters: tuple[float, ...], now: Instant) -> Selection | None:
-        """Return the request that a command contains; None, after a warning, if its numbers are no
-        selection."""
+        """Return the request that a command contains. Return None, after a warning, if the command's numbers
+        are not a point or a box in the video."""
         if number == STOP_TRACKING:
             return Selection(self._stamp(now.stamp_ns), normalized=True)
         latency_ns = round(self.config.video_latency * NS)
@@ -406,7 +407,8 @@ class CameraComponent:
                 return Selection(stamp_ns, points=points, labels=(1,), normalized=True)
             self._deny(f"the point {u:g}, {v:g} is not in the video; give 0 to 1 of its size")
             return None
-        # A box that was drawn upwards or to the left may have its corners in that order.
+        # If the operator drew the box upwards or to the left, the first corner may be the lower or the right
+        # one.
         shown = between((u, v), (right, bottom)).clipped(1.0, 1.0)
         if shown.is_empty:  # also true if a coordinate is NaN
             corners = ", ".join(f"{edge:g}" for edge in edges)
@@ -429,7 +431,8 @@ class CameraComponent:
 
 
 def _parameters(message: Message) -> tuple[float, ...]:
-    """Return the seven parameters of a command; NaN for a whole number that is not set."""
+    """Return the seven parameters of a command. A whole-number parameter with the value `NOT_SET` is returned
+    as NaN."""
     if message.get_type() == "COMMAND_LONG":
         return tuple(float(getattr(message, f"param{i}")) for i in range(1, 8))
     whole = [math.nan if v == NOT_SET else float(v) for v in (message.x, message.y)]

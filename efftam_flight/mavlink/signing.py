@@ -20,8 +20,8 @@ KEY_BYTES = 32
 # Times in signatures count from 2015-01-01 UTC, in units of 10 us.
 EPOCH_S, UNITS_PER_S = 1_420_070_400, 100_000
 LIMIT = 1 << 48
-# No time may be used again after a crash. So the stored time lies this far ahead, and is stored anew when
-# half of that has passed. An orderly end stores the exact time.
+# After a crash no time may be used a second time. So the stored time is ahead of the present time by AHEAD,
+# and a new one is stored when half of AHEAD has passed. An orderly end of the program stores the exact time.
 AHEAD = 20 * UNITS_PER_S
 
 

@@ -28,8 +28,8 @@ RANGE_AGE_S = 1.0
 
 @dataclass(frozen=True)
 class StreamView:
-    """The part of the tracker's image that the operator's video shows, in 0..1 of the image. After the cut,
-    the video is turned clockwise by ``quarter_turns`` times 90 degrees."""
+    """The part of the tracker's image that the operator's video shows, in 0..1 of the image. To make the
+    video, this part is cut out and turned clockwise by ``quarter_turns`` times 90 degrees."""
 
     left: float = 0.0
     top: float = 0.0
@@ -152,7 +152,9 @@ class LandingTarget:
                     " camera's stamps",
                 )
             elif name:
-                self._report(Severity.INFO, f"image stamps are {name}: converted for LANDING_TARGET")
+                self._report(
+                    Severity.INFO, f"image stamps count in {name}; they are converted for LANDING_TARGET"
+                )
         return None if clock is None else (clock[1] - stamp_ns) / NS
 
     def message(self, estimate: MotionReport, autopilot: ClockMap, now: Instant) -> Message | None:

@@ -43,8 +43,9 @@ SPEED_SHARE = 0.05
 class Height:
     """The camera's height above the ground: ``value``, m, with its standard deviation ``error``, m.
 
-    ``range_m``: the measured range along ``axis``, if the height was computed from it, m; 0 otherwise. Then
-    an error of the tilt is an error of the height, too. ``axis``: unit vector, north, east, down.
+    ``range_m``: the measured range along ``axis``, if the height was computed from it, m; 0 otherwise. If the
+    height was computed from a range, an error of the tilt is an error of the height, too. ``axis``: unit
+    vector, north, east, down.
     """
 
     value: float
@@ -92,8 +93,8 @@ class GroundFilter:
         self.stamp_ns = None
 
     def update(self, stamp_ns: int, ray: Ray, height: Height) -> None:
-        """Correct the state with a measured direction, or start at it if the filter is empty. Stamps must not
-        go back. ``height``: the camera's height above the target."""
+        """Correct the state with a measured direction. If the filter is empty, compute the first state from
+        it. Stamps must not go back. ``height``: the camera's height above the target."""
         if self.stamp_ns is None:
             self._start(ray, height)
         else:
@@ -127,8 +128,8 @@ class GroundFilter:
         self._cross = transition @ self._cross * np.exp(-dt / TIMES_S)
 
     def _start(self, ray: Ray, height: Height) -> None:
-        """Start at the point where the ray meets the plane of the target, with the covariance that the errors
-        give."""
+        """Set the first state: the point where the ray meets the level plane of the target. Its covariance
+        follows from the considered errors and the noise of the direction."""
         scale = height.value / ray.direction[2]
         self.state = np.array([*(ray.camera[:2] + scale * ray.direction[:2]), 0.0, 0.0])
         _, by_place, by_errors = self._model(ray, height)

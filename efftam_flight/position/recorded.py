@@ -228,7 +228,7 @@ class RecordedPoses:
                 return Height(height, config.terrain_error, HeightSource.TERRAIN)
         if not math.isfinite(pose.height):
             return None
-        # The recorded height is that at `pose`. Until the present stamp the camera has climbed.
+        # The recorded height applies to `pose`. `climbed` is the climb from `pose` to the requested stamp.
         climbed = -place[2] - (pose.point.altitude - self.frame.origin.altitude)
         return Height(pose.height + climbed, config.home_error, HeightSource.HOME)
 

@@ -37,7 +37,7 @@ class Terrain:
         except rasterio.errors.RasterioIOError as error:
             raise InputError(f"--terrain {path} can't be read: {error}; give a GeoTIFF") from None
         if self._crs is None:
-            raise InputError(f"--terrain {path} names no coordinates; give a GeoTIFF with them")
+            raise InputError(f"--terrain {path} contains no coordinate system; give a GeoTIFF that has one")
         self._heights: Any = np.ma.filled(heights, np.nan)
         self._transform = transform
 

@@ -108,7 +108,7 @@ def local_sample(stamp: int, position: Any, orientation: Any, is_optical: bool) 
 def control_of(message: Any) -> Control:
     """Read who is in control from a GimbalManager. Raise InputError if its number is unknown."""
     if message.control not in CONTROLS:
-        raise InputError(f"control is {message.control}; known are 0 to {max(CONTROLS)}")
+        raise InputError(f"control is {message.control}; give a number from 0 to {max(CONTROLS)}")
     return CONTROLS[message.control]
 
 

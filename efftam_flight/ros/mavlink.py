@@ -60,8 +60,8 @@ ANSWERS = 40
 POLL_S = 0.01
 # Time between two reads of boxes and decisions, and of the calibration, s.
 READ_S, CALIBRATION_S = 0.02, 0.5
-# Longest wait of a service call, such as `enable_follow`, s. With simulated time calls wait only for the next
-# tick.
+# Longest time that a service call, such as `enable_follow`, waits until it is handled, s. With simulated
+# time, calls are handled at each tick.
 SERVED_S = 0.4
 
 
@@ -244,7 +244,8 @@ class MavlinkNode(Node):
         ]
 
     def start(self) -> None:
-        # Only usable links are logged here. The bridge logs the faults of the others, and when they are open.
+        # Only usable links are logged here. For the other links, the bridge logs the fault, and later that
+        # the link is open.
         usable = [link.address for link in self._links if not link.fault]
         if usable:
             self.get_logger().info(f"MAVLink on {', '.join(usable)}")
@@ -283,7 +284,9 @@ class MavlinkNode(Node):
         self._tracker.steered = 0 if report.state is TrackState.IDLE else report.target_id
         if report.state is not TrackState.IDLE and report.target_id != self._target:
             if self._target is not None:
-                self.get_logger().info(f"now showing target {report.target_id} (was {self._target})")
+                self.get_logger().info(
+                    f"ground stations now show target {report.target_id} (was {self._target})"
+                )
             self._target = report.target_id
         self._bridge.track(report)
 

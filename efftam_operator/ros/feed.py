@@ -148,7 +148,8 @@ class RosFeed:
     def _hear(self, sink: Sink) -> None:
         """Subscribe to boxes, proposals and velocities.
 
-        This is done only while a page is visible: receiving them costs as much as the rest of the node.
+        This is done only while a page is visible, because receiving these messages takes as much CPU time as
+        the rest of the node.
         """
         self._received_s = time.monotonic()
         # Best effort matches every publisher, and the tracker need not wait for this node's acknowledgements.
@@ -228,7 +229,8 @@ class RosFeed:
         elif self._reports and time.monotonic() - self._unwatched_s > LINGER_S:
             self._end_reports()
         self._tracker.look(self._images is not None)
-        # The trackers are the publishers of the first subscription, `bbox`; without it none is known.
+        # A tracker is a node that publishes to the first subscription's topic, `bbox`. Without a subscription
+        # no tracker is known.
         found = [
             one
             for topic in self._reports[:1]
@@ -244,7 +246,8 @@ class RosFeed:
     def _subscribe_anew(self) -> None:
         """Subscribe to boxes anew if none has arrived for `_patience_s`, and double that time.
 
-        Called while images arrive and boxes have a publisher: then the subscription may have failed.
+        This is called only while images arrive and boxes have a publisher. If no box arrives then, the
+        subscription may have failed.
         """
         if time.monotonic() - self._received_s < self._patience_s or self._sink is None:
             return
@@ -282,7 +285,10 @@ class _TrackerWatch:
         self._parameter_client = node.create_client(GetParameters, f"{name}/get_parameters")
 
     def look(self, is_watched: bool) -> None:
-        """Call the services. Limits that are already known are read again only while a page is visible."""
+        """Request the tracker's lifecycle state and limits.
+
+        Limits that are already known are requested again only while a page is visible.
+        """
         if self._state_client in self._calls.give_up():
             self._report(Lifecycle.UNKNOWN)
         for client, request, use in (

@@ -64,7 +64,8 @@ class RosSteering:
         self._sink = sink
         node, warn = self._node, Throttle(lambda text: self._node.get_logger().warning(text))
         node.create_subscription(GimbalStatus, "gimbal_status", self._on_status, sampled())
-        # Not received by callbacks, but read every READ_S: up to a hundred attitudes a second arrive.
+        # These topics have no callbacks and are read every READ_S, because up to a hundred attitudes a second
+        # arrive.
         self._topics = [
             Polled(node, GimbalManager, "gimbal_manager", self._on_manager, latched(), warn),
             Polled(node, QuaternionStamped, "gimbal_attitude", self._on_attitude, sampled(), warn),
@@ -132,7 +133,7 @@ class RosSteering:
             self._judge_stop()
 
     def _judge_stop(self) -> None:
-        """Report the state of the last STOP, and answer the STOP commands once it is decided."""
+        """Report the state of the last STOP. Answer the STOP commands unless the state is WAITING."""
         doubt = self._report()
         if self._watch.stop is Stop.WAITING:
             return

@@ -1,7 +1,7 @@
 // Two scales that show the direction of the gimbal between its stops: pitch at the right, yaw at the bottom.
 
 const LENGTH_PX = 110, RIGHT_PX = 22, BELOW_PX = 32, TEXT_PX = 40;
-// In a room of less height the yaw scale is not painted.
+// The yaw scale is painted only in an area of at least this height.
 const MIN_HEIGHT_PX = 150;
 // A scale has the warning colour when the angle is at most this far from a stop, degrees.
 const NEAR_DEG = 3;
@@ -37,8 +37,8 @@ export function paintAngles(context, room, { pitch, yaw, pitch_limits, yaw_limit
   return places;
 }
 
-/** Paint one scale: `lines` [x0, y0, x1, y1], a marker at [x, y, dx, dy] whose tip points to the scale, against (dx, dy),
- * and `text` at [x, y, align]. */
+/** Paint one scale: its `lines` [x0, y0, x1, y1], a triangular marker, and `text` at [x, y, align]. The marker is given as
+ * [x, y, dx, dy]: it lies at (x, y), and its tip points against the direction (dx, dy), to the scale. */
 function paint(context, lines, [mx, my, dx, dy], text, [tx, ty, align], isNear) {
   const colour = isNear ? WARN : INK;
   for (const [style, width] of [[EDGE, 5], [colour, 2]]) {

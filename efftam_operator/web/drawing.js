@@ -12,7 +12,7 @@
 import { boxFromCorners, clipBox, clamp, isInside, isTooSmall, moveBox } from "./geometry.js";
 
 const DEFAULT_SIZE = { width: 40, height: 40 };
-// The countdown ends by this time before the tracker drops the image, because a selection takes time to reach the tracker.
+// The countdown ends this long before the tracker drops the image, s, because a selection takes time to reach the tracker.
 const MARGIN_S = 0.3;
 
 const middleOf = ({ width, height }) => ({ x: Math.round(width / 2), y: Math.round(height / 2) });

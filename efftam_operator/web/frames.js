@@ -44,7 +44,7 @@ export class Frames extends EventTarget {
   }
 
   async #next() {
-    // A hidden page decodes no frames. Without their acknowledgements the server stops to send.
+    // A hidden page decodes no frames. The server stops sending frames when it receives no acknowledgements.
     if (this.#decoding || !this.#waiting || document.hidden) return;
     const frame = this.#waiting;
     this.#waiting = null;

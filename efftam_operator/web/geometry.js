@@ -4,7 +4,8 @@
 export const MIN_BOX_PX = 4;
 export const MAX_ZOOM = 16;
 export const LENS_RADIUS_PX = 64;
-/** Smallest share of the screen that a picture covers at first. A picture of another shape is enlarged for it. */
+/** Smallest share of the screen that a picture covers at first. A picture that covers less, because its shape differs from
+ * the screen's, is enlarged. */
 export const MIN_SHARE = 0.6;
 // A target is kept at least this share of the view away from the borders while the picture is enlarged.
 const KEPT_SHARE = 0.2;
@@ -143,7 +144,8 @@ export class Viewport {
     this.#move(dx, dy);
   }
 
-  /** While `isFilled`, move the picture just so far that `box` (image px) keeps its distance from the view's borders. */
+  /** While `isFilled`, move the picture just so far that `box` (image px) is at least KEPT_SHARE of the view away from
+   * the view's borders. */
   keepInView(box) {
     if (!this.isFilled || this.zoom === 1) return;
     const { view, insets } = this, { scale } = this;
@@ -165,8 +167,9 @@ export class Viewport {
   }
 
   /**
-   * Correct `centre`. On an axis on which the image is larger than the view, the view shows nothing beyond the image. On an
-   * axis on which the image fits, it lies between the insets if it fits there, else as little over them as possible.
+   * Correct `centre`, for each axis alone. If the image is larger than the view, the view shows nothing beyond the image.
+   * If the image fits between the insets, it lies there. If it fits only into the whole view, it covers both insets by the
+   * same length, as far as it stays inside the view.
    */
   #settle() {
     const { scale, view, image, insets } = this;

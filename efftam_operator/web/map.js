@@ -3,7 +3,8 @@
 export const TRAIL_MS = 60000;
 // Distance between two points of the trail, m.
 const TRAIL_STEP_M = 0.5;
-// The map shows ROOM times the span of vehicle and target, and at least MIN_SPAN_M * ROOM, m.
+// On each axis the map covers ROOM times the distance between its outermost places, or ROOM * MIN_SPAN_M metres if this is
+// more.
 const ROOM = 1.25, MIN_SPAN_M = 20;
 const BAR_PX = 90, BAR_ROOM_PX = 30;
 
@@ -11,7 +12,7 @@ const BAR_PX = 90, BAR_ROOM_PX = 30;
 export class Trail {
   #points = [];
 
-  /** Add the position {x, y} at `nowMs`, m to the east and north. null removes all points: another target begins. */
+  /** Add the position {x, y} (m to the east and north) at `nowMs`. null removes all points, because another target begins. */
   add(place, nowMs) {
     if (place === null) {
       this.#points = [];

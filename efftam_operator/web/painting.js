@@ -107,7 +107,7 @@ export class Painting {
 
   /**
    * Update the parts of the page that need not change with every picture: buttons, numbers and curves. Returns whether the
-   * picture must be painted again: its root cause has changed, or its age is shown.
+   * picture must be painted again, because the root cause of a fault has changed, or because the picture's age is shown.
    */
   slow(nowMs) {
     const { session } = this, before = session.cause?.id, isStale = this.#staleS(nowMs) !== null;
@@ -229,7 +229,7 @@ export class Painting {
     $("choice").hidden = !choice;
     if (!choice) return;
     const drawn = session.menu ? null : drawing.shownBox ?? session.likely(performance.now())?.box ?? { ...drawing.mark, height: 0 };
-    // The question is shown above the drawing and its label or below, wherever there is more room.
+    // The question is shown above or below the drawing with its label, wherever there is more room.
     const { insets, view } = viewport;
     const above = drawn && viewport.toView(drawn).y - 80 - insets.top;
     const below = drawn && view.height - insets.bottom - viewport.toView({ x: 0, y: drawn.y + drawn.height }).y;

@@ -4,10 +4,10 @@ import { STATES } from "./palette.js";
 import { speedOf, steeredOf } from "./targets.js";
 
 const SPAN_S = 60;
-// Points farther apart than this are not joined by a line: there were no images in between.
+// Points farther apart than this, s, are not joined by a line, because there were no images in between.
 const GAP_S = 1;
 const MAX_POINTS = 3600;
-// The scale fits this share of the values. A single outlier would flatten the curve for a minute.
+// The scale fits only this share of the values: otherwise a single outlier would flatten the curve for a minute.
 const SCALED_SHARE = 0.97;
 const LEFT_PX = 110, RIGHT_PX = 8;
 const RIBBON_PX = 18, GAP_PX = 6;
@@ -141,7 +141,7 @@ export class Plots {
     const left = Math.max(x0, LEFT_PX), width = x1 - left;
     if (width <= 0) return;
     if (!STATES[state]) {
-      // A piece without a state: no images arrived.
+      // This piece of the ribbon has no state, because no images arrived.
       context.fillStyle = this.faint;
       context.fillRect(left, top + RIBBON_PX / 2, width, 1);
       return;

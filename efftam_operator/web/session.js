@@ -72,7 +72,7 @@ export class Session {
   #likely = null;
   // The value of `likely` when the press began.
   #pressedLikely = null;
-  // Whether the user has declined the boxes that are proposed for this loss.
+  // Whether the user has declined the boxes that are proposed for the target that is lost now.
   #isDeclined = false;
 
   /**
@@ -102,7 +102,7 @@ export class Session {
     return this.link.over ? part !== "box" : this.cause !== null && GREY[this.cause.id].includes(part);
   }
 
-  /** The track that badge, box, banner and title show: that of the picture shown, or the newest one without pictures. */
+  /** The track that badge, box, banner and title show: the track of the picture shown; without a picture the newest track. */
   get latest() {
     const { shown } = this.frames;
     const ofPicture = shown && this.cause?.id !== "picture" ? this.tracks.of(shown.stamp) : null;
@@ -157,8 +157,8 @@ export class Session {
     return target ? menuQuestion(target, this.page.steering.isOn, this.menu.mayRemove) : null;
   }
 
-  /** The box {stamp, box, target} that is offered now as the lost target, which one press in it follows; null if there is
-   * none. */
+  /** The box {stamp, box, target} that is offered now as the lost target; one press inside the box makes the tracker follow
+   * it. null if there is no such box. */
   likely(nowMs) {
     const likely = this.#likely, steered = steeredOf(this.newest);
     const isNow = likely !== null && !this.#isDeclined && nowMs - likely.ms < LIKELY_MS && steered?.state === "LOST" && steered.id === likely.target;
@@ -391,7 +391,8 @@ export class Session {
     return true;
   }
 
-  /** End what has run out of time: the frozen picture, and the wait for an answer. Called for every painting. */
+  /** Drop or renew a frozen picture that the tracker no longer keeps. Stop waiting for an answer that is too late. Mark a
+   * suggested point as soon as that is possible. Called for every painting. */
   expire(nowMs) {
     if (this.#suggested) this.#tapSuggested();
     const { drawing } = this, left = drawing.secondsLeft(this.bufferS, seconds());

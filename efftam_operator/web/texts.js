@@ -32,9 +32,9 @@ export function lineOf(target, unseenS) {
 }
 
 /**
- * The numbers for developers as pairs [name, text]. `target`: the steered target or undefined; `track`: its track; `size`:
- * size of the camera's image; `ageMs`: age of the picture, null: unknown; `behindS`: by how much the answer is older than the
- * picture, s.
+ * The numbers for developers as pairs [name, text]. `target`: the steered target or undefined; `track`: the track that
+ * contains it, or undefined; `size`: size of the camera's image; `ageMs`: age of the picture, null: unknown; `behindS`: by
+ * how much the answer is older than the picture, s.
  */
 export function numbersOf({ target, track, size, ageMs, behindS }) {
   const number = (value, digits = 2) => (value === null || value === undefined ? "–" : value.toFixed(digits));

@@ -24,8 +24,8 @@ export class Tracks {
     return [...this.#tracks.keys()].every((other) => other <= stamp);
   }
 
-  /** The newest track for the image of `stamp` (BigInt) or an earlier one, with `behindS`, by how much its image is older, s;
-   * undefined if there is none. */
+  /** The track of the image of `stamp` (BigInt), or else of the newest earlier image; undefined if there is none. The result
+   * also has `behindS`: by how much the track's image is older than the image of `stamp`, s. */
   of(stamp) {
     const known = [...this.#tracks.keys()].reduce((best, known) => (known <= stamp && (best === null || known > best) ? known : best), null);
     if (known === null || stamp - known > SPAN_NS) return undefined;

@@ -13,11 +13,11 @@ export const WHOLE_SEQ = 0;
 /** Decode a binary message into {stamp, sentNs, seq, width, height, payload}. Width and height are those of the camera's
  * image, 0 if they are the same as the payload's. Throws an Error that states what is wrong with the message. */
 export function decodeFrame(buffer) {
-  if (buffer.byteLength <= HEADER_BYTES) throw new Error(`a frame of ${buffer.byteLength} bytes is too short`);
+  if (buffer.byteLength <= HEADER_BYTES) throw new Error(`the server has sent a frame of ${buffer.byteLength} bytes, which is too short`);
   const data = new DataView(buffer);
-  if (data.getUint32(0, true) !== MAGIC) throw new Error("a binary message that is no frame");
-  if (data.getUint8(4) !== VERSION) throw new Error(`frames of version ${data.getUint8(4)}; reload the page`);
-  if (data.getUint8(5) !== CODEC_JPEG) throw new Error(`frames of unknown codec ${data.getUint8(5)}; reload the page`);
+  if (data.getUint32(0, true) !== MAGIC) throw new Error("the server has sent a binary message that is no frame");
+  if (data.getUint8(4) !== VERSION) throw new Error(`the server sends frames of version ${data.getUint8(4)}, which this page can't decode; reload the page`);
+  if (data.getUint8(5) !== CODEC_JPEG) throw new Error(`the server sends frames of the unknown codec ${data.getUint8(5)}; reload the page`);
   return {
     width: data.getUint16(6, true),
     height: data.getUint16(8, true),
@@ -42,8 +42,9 @@ export function selectMessage(id, stamp, selection, target = 0) {
 const toMs = (ns) => Number(ns / 1000n) / 1000;
 
 /**
- * Estimates the server's clock from pings: its offset is the server's time minus the middle of sending and receiving. Of the
- * last ten pings, the one with the shortest way is used. Page times are in ms, of any monotonic clock.
+ * Estimates the server's clock from pings. The offset between the clocks is the server's time minus the mean of the page
+ * times at which the ping was sent and its answer received. Of the last ten pings, the one that was answered fastest is
+ * used. Page times are in ms, of any monotonic clock.
  */
 export class ServerClock {
   #samples = [];

@@ -499,8 +499,8 @@ class ReasonCode(IntEnum):
     NOT_VALID = (
         523,
         "the tracker's answer is not valid",
-        "The message gives no reason.",
-        "Read `velocity`.",
+        "`velocity` has `valid` false and no reason of its own.",
+        "Look at `state` and `age` in the topic `velocity`.",
     )
 
     NO_AUTOPILOT = (

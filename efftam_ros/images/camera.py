@@ -1,4 +1,4 @@
-"""Reads live streams with PyAV: RTSP, MPEG-TS over UDP, V4L2 devices, and files in real time."""
+"""Reads images with PyAV from RTSP, MPEG-TS over UDP and V4L2 devices, and plays video files in real time."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ PROBE = {"probesize": "500000", "analyzeduration": "500000"}
 UDP = {"buffer_size": "2000000", "fifo_size": "50000", "overrun_nonfatal": "1"}
 # FFmpeg opens an .sdp file only with a list of the protocols that the file may name.
 SDP = {"protocol_whitelist": "file,udp,rtp,tcp,crypto"}
-# FFmpeg's formats of playlists, and the option to begin with the newest segment. A playlist delivers whole
-# segments, so their images are shown at their own times.
+# FFmpeg's formats of playlists, and the option to begin with the newest segment. A playlist delivers all
+# images of a segment at once, so each image is held back until its time in the stream is reached.
 SEGMENTED, SEGMENTS = ("hls", "dash"), {"live_start_index": "-1"}
-# If an image that is shown at its own time is late by more than this, ns, it is shown at once, and the
-# following images are shown relative to it.
+# If an image of a playlist or video file is late by more than this, ns, it is shown at once, and the
+# following images keep their distance in time from it.
 PLAYED_STEP_NS = NS
 RTSP_TRANSPORTS = ("auto", "tcp", "udp")
 
@@ -90,7 +90,7 @@ def local_path(source: str | Path) -> Path:
 
 
 def _is_path(text: str) -> bool:
-    """Return whether a file or folder of this name exists. A device is neither."""
+    """Return whether a file or folder of this name exists. False for a device."""
     try:
         return Path(text).is_file() or Path(text).is_dir()
     except (OSError, ValueError):
@@ -157,11 +157,11 @@ class Camera:
 
     ``frames`` yields the newest image each time. It drops the images in between, and images that are damaged
     because packets were lost. The ``index`` of an image counts the dropped ones too. When the stream ends or
-    sends nothing, it is opened again, after growing pauses. The images of a finished video and of a playlist
-    are shown at their own times.
+    sends nothing, it is opened again, after growing pauses. A finished video and a playlist arrive faster
+    than real time. Each of their images is held back until its time in the stream is reached.
 
-    Stamps are ns since 1970, see `ArrivalClock`. They follow the system's clock only when it is set by more
-    than 0.1 s.
+    Stamps are ns since 1970, see `ArrivalClock`. They follow the system's clock only after it has moved by
+    more than 0.1 s against the steady clock.
     """
 
     note = ""
@@ -182,8 +182,9 @@ class Camera:
 
         ``source``: number or path of a V4L2 device, URL, or a video file, which is played in real time, once.
         ``patience_s``: longest time without an image, s, before the stream counts as ended. With None it
-        never counts as ended, and this constructor does not wait. ``report`` is called with each notice on
-        the stream, one line, once, usually from the reading thread.
+        never counts as ended, and this constructor does not wait. ``report``: function that is called with
+        each notice on the stream (one line), usually by the reading thread. The same notice is reported only
+        once.
 
         Raises InputError if the stream can't be opened, unless ``patience_s`` is None, and if the hardware
         decoder does not exist.
@@ -277,8 +278,8 @@ class Camera:
                 self._report_once(damage_text(self, self.remedy))
 
     def close(self) -> None:
-        """Stop reading. May be called more than once. Returns after at most ``timeout`` + 1 s; the reading
-        thread may then still be in a call of FFmpeg (see `is_reading`)."""
+        """Stop reading. May be called more than once. Returns after at most `CameraOptions.timeout` + 1 s.
+        The reading thread may then still be in a call of FFmpeg (see `is_reading`)."""
         self._stop.set()
         with self._changed:
             self._changed.notify_all()
@@ -344,7 +345,8 @@ class Camera:
                     self._receive(container, stream, indices)
                 reason = "the stream ended"
             except av.error.ExitError:  # PyAV raises this after its time-out
-                # FFmpeg ignores packets that are not MPEG-TS, such as RTP: "nothing arrives" could be wrong.
+                # FFmpeg ignores packets that are not MPEG-TS, such as RTP. So packets may arrive although
+                # FFmpeg returns none.
                 is_foreign = self._source.startswith("udp:") and not is_open
                 reason = "no MPEG-TS arrives" if is_foreign else "nothing arrives"
             except InputError as refusal:
@@ -459,14 +461,16 @@ class Camera:
             self._follow(images, stream, is_timed, indices)
 
     def _play(self, images: Iterator[Arrived], stream: Any, is_timed: bool, indices: Iterator[int]) -> None:
-        """Show images that are read faster than real time, each when its own time comes."""
+        """Show images that are read faster than real time, each when its time in the stream is reached."""
         player, period_ns = _Player(), round(NS / float(rate_of(stream, is_timed)))
         times = FileTimes(period_ns)
         read = (image for _, image in images)
         stamped: Iterator[tuple[int, DecodedImage]]
         if self.has_end and is_timed:
             stamped = times.stamped(read)
-        else:  # a live playlist: at the end of a segment `FileTimes` would have to wait for the next one
+        else:
+            # A stream without times does not need `FileTimes`. In a live playlist `FileTimes` would wait for
+            # the images of the next segment.
             stamped = (
                 (image.index * period_ns if image.own_ns is None else image.own_ns, image) for image in read
             )
@@ -530,7 +534,8 @@ class Camera:
     def _put(self, index: int, stamp_ns: int, image: DecodedImage, ready_ns: int) -> None:
         """Make an image the newest, unless it is damaged.
 
-        ``stamp_ns``: the image's stamp; ``ready_ns``: when the image may be used. Both on the steady clock.
+        ``stamp_ns``: the image's stamp; ``ready_ns``: time from which the image may be used. Both are ns on
+        the steady clock.
         """
         if not image.is_whole:
             return
@@ -548,14 +553,15 @@ class Camera:
 
 
 class _Player:
-    """Computes when images that were read early are to be shown, by the distances of their own times."""
+    """Computes when to show images that are read faster than real time, from their times in the stream."""
 
     def __init__(self) -> None:
         self._began_ns: int | None = None
         self._last_ns = 0
 
     def due_ns(self, own_ns: int, now_ns: int) -> int:
-        """Return when to show the image with the own time ``own_ns``, on the steady clock, ns.
+        """Return the time on the steady clock, ns, at which to show the image with the stream's time
+        ``own_ns``.
 
         ``now_ns``: present time on the steady clock. Results of successive calls grow.
         """

@@ -23,8 +23,8 @@ from efftam_ros.core.motion import Matrix
 from efftam_ros.core.types import CameraMotion, Image
 from efftam_ros.images.pixels import Region, to_grey
 
-# Most SIFT features of an image. On aerial images SIFT takes 21 to 26 ms and ORB 3 to 5 ms, but on small
-# images ORB found the motion of traffic instead of the background's, or none.
+# Largest number of SIFT features per image. SIFT takes 21 to 26 ms for an aerial image, and ORB only 3 to 5
+# ms. But in small images ORB found the motion of traffic instead of the background's, or none.
 FEATURES = 300
 CONTRAST = 0.02  # SIFT's contrast threshold: half of Lowe's, because aerial images are hazy
 RATIO = 0.8  # largest ratio of the best match's distance to the second-best's (Lowe, section 7.1)
@@ -67,7 +67,7 @@ class Landmarks:
         none was found."""
         count = min(len(self.points), len(other.points))
         if count < MIN_MATCHES:
-            return f"{count} features (at least {MIN_MATCHES})"
+            return f"{count} features were detected (at least {MIN_MATCHES})"
         pairs = cv2.BFMatcher(cv2.NORM_L2).knnMatch(self.descriptors, other.descriptors, k=2)
         clear = [best for best, second in pairs if best.distance < RATIO * second.distance]
         if len(clear) < MIN_MATCHES:
@@ -104,14 +104,14 @@ MIN_INLIERS = 12  # least number of corners that agree with the homography
 MIN_INLIER_SHARE = 0.3  # least share of the corners that agree with the homography
 # Least standard deviation of the agreeing corners along both axes, as a share of the image's side.
 MIN_SPREAD = 0.12
-# Largest shift between the kept image and the present one, as a share of the image's longer side.
+# Largest shift between a kept image and the present image, as a share of the image's longer side.
 MAX_KEPT_SHIFT = 1.0
 # Largest shift between consecutive images, as a share of the image's longer side. With a larger shift two
 # images hardly overlap.
 MAX_SHIFT = 0.6
 MAX_ZOOM = 1.6  # largest factor by which the image may grow or shrink from one image to the next
 MAX_PERSPECTIVE = 1.5  # largest ratio of the zooms at two places of the image
-TARGET_MARGIN = 1.5  # width and height of the excluded area around a target, divided by the target's
+TARGET_MARGIN = 1.5  # width and height of the excluded area around a target, divided by those of the target
 
 
 @dataclass
@@ -132,8 +132,8 @@ class _Kept:
 class _Registration:
     """The motion between two images.
 
-    ``corners``: the corners that moved as the motion predicts, float32 [n, 1, 2], in px of the second image,
-    reduced.
+    ``corners``: the corners that moved as the motion predicts, float32 [n, 1, 2], px of the second image
+    after its reduction.
     """
 
     motion: CameraMotion
@@ -161,9 +161,9 @@ class _Previous(NamedTuple):
 class _Ahead(NamedTuple):
     """What the worker thread computes for an image before `estimate` is called with it.
 
-    ``image``: the image; ``previous``: the image before; ``found``: the reduced image, and its
-    registration with ``previous`` by all corners of ``previous``. In place of the registration there is a
-    reason, which is empty if it was not tried.
+    ``image``: the image; ``previous``: the image before; ``found``: the reduced image, and its registration
+    with ``previous`` by all corners of ``previous``. If there is no registration, a text with the reason
+    stands in its place. The text is empty if no registration was tried.
     """
 
     image: Image
@@ -182,8 +182,8 @@ class ImageCameraMotion:
     def __init__(self, looks_ahead: bool = True) -> None:
         """Start a source without a previous image.
 
-        ``looks_ahead``: whether `prefetch` uses a worker thread. False is right where the network itself runs
-        on the processor, because computing ahead gains nothing there.
+        ``looks_ahead``: whether `prefetch` uses a worker thread. False is right where the tracker's network
+        runs on the CPU, because computing ahead saves no time there.
         """
         self._looks_ahead = looks_ahead
         self._worker = ThreadPoolExecutor(1, "camera_motion")
@@ -257,12 +257,13 @@ class ImageCameraMotion:
 
 
 def _look_ahead(image: Image, previous: _Previous | None) -> tuple[Grey, _Registration | str]:
-    """Return the reduced image, and its registration with ``previous``, or in its place a reason.
+    """Return the reduced image, and its registration with ``previous`` or the reason why there is none.
 
-    The reason is empty if the registration was not tried, because ``previous`` has too few corners or another
-    size. Raises InputError for a bad image.
+    The reason is empty if no registration was tried, because ``previous`` is None or has another size, or
+    because its corners are not followed any further. Raises InputError for a bad image.
     """
-    # The region makes `to_grey` keep no grey copy inside the image, which may never be processed.
+    # With a region, `to_grey` does not store its result in the image. In an image that is never processed, a
+    # stored result would only take memory.
     small = _small_grey(image, Region(0, 0, image.width, image.height))
     is_next = previous is not None and previous.size == (image.width, image.height)
     if previous is None or not is_next or not previous.follows(previous.corners):
@@ -317,15 +318,18 @@ def _camera_motion(
 
 
 def _small_grey(image: Image, region: Region | None = None) -> Grey:
-    """Return the image reduced to the width `SMALL_WIDTH_PX`, grey. ``region``: the whole image, see
-    `_look_ahead`."""
+    """Return the image in grey, reduced to the width `SMALL_WIDTH_PX`, uint8 [h, w].
+
+    ``region``: None, or the region of the whole image. With this region `to_grey` does not store its result
+    in the image.
+    """
     height = max(1, round(image.height * SMALL_WIDTH_PX / image.width))
     # To average all pixels of a large image would dominate the computing time. A part of the pixels suffices.
     step = min(max(1, image.width // (2 * SMALL_WIDTH_PX)), MAX_STEP_PX)
     grey = to_grey(image, region, step, step if image.width % step == 0 else 1)
     if image.width > SMALL_WIDTH_PX:
         return np.asarray(cv2.resize(grey, (SMALL_WIDTH_PX, height), interpolation=cv2.INTER_AREA), np.uint8)
-    return grey.copy()  # `grey` may be a view of the image's bytes, and the result is kept
+    return grey.copy()  # a copy, because the result is kept, and `grey` may be a view of the image's bytes
 
 
 def _excluded(targets: Sequence[Box], scale: float) -> list[tuple[int, int, int, int]]:
@@ -399,7 +403,8 @@ def _register(previous: _Previous, present: Grey, start: Corners) -> _Registrati
 
 
 def _follow(previous: Grey, present: Grey, start: Corners, guess: Corners) -> tuple[Matrix, Corners] | str:
-    """Return the homography between two reduced images and the corners that agree with it, or a reason.
+    """Return the homography between two reduced images and the corners that agree with it, or why there is
+    none.
 
     ``start``: corners in ``previous``; ``guess``: where they are expected in ``present``. The returned
     corners are px of ``present``.

@@ -110,7 +110,9 @@ class VideoDecoder:
         self._is_started = True
         frame = frames[-1]
         if frame.pts != self._count:
-            raise InputError(f"the {codec} video has B frames, which arrive late; encode it without (bf 0)")
+            raise InputError(
+                f"the {codec} video has B frames, which arrive late; encode it without them (ffmpeg: -bf 0)"
+            )
         check_size(frame.width, frame.height, most_pixels)
         if frame.is_corrupt:
             self._damage(now_ns[0])

@@ -38,9 +38,9 @@ def is_video(path: Path) -> bool:
 
 
 def command_for(path: Path) -> str:
-    """Return a line for a file that must be converted first: its kind, by its first bytes, and the command.
+    """Return a line that names the kind of a file that can't be read directly, and the command to convert it.
 
-    Empty for every other file.
+    The kind is detected by the file's first bytes. Empty for a file of any other kind.
     """
     first = _first_bytes(path)
     for start, what, command in _OTHERS:

@@ -14,7 +14,8 @@ MAX_PIXELS = 2**26
 MAX_SIDE = 32_767
 """Longest side of an image, px: OpenCV's resampling uses 16-bit pixel coordinates."""
 MAX_SEGMENTS = 500
-"""Most segments of a JPEG that are searched for its size. Cameras write fewer than 50."""
+"""Largest number of segments of a JPEG that are read to find the image's size. Cameras write fewer than
+50."""
 
 Size = tuple[int, int]
 

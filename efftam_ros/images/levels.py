@@ -53,12 +53,12 @@ def fixed_range(text: str) -> tuple[float, float] | None:
 
 
 class Levels:
-    """Reduces the 16-bit images of one stream to 8 bits, with a range that follows the images or a fixed
-    range.
+    """Reduces 16-bit images of one stream to 8 bits. The range is fixed, or it follows the images.
 
-    The range follows percentiles of each image, smoothed over time. Use one object for each stream, so that
-    the image of a selection and the later images have nearly the same range. Only one thread may use it, but
-    ``text`` may be read from any. ``fixed``: ``auto`` or ``LOW,HIGH``, see `fixed_range`.
+    A range that follows the images is computed from percentiles of each image, smoothed over time. Use one
+    object for each stream, so that the image of a selection and the later images have nearly the same range.
+    Only one thread may use the object, but any thread may read ``text``. ``fixed``: ``auto`` or ``LOW,HIGH``,
+    see `fixed_range`.
     """
 
     def __init__(self, fixed: str = AUTO) -> None:

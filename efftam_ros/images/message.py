@@ -46,8 +46,7 @@ def stamp_like(stamp: Any, ns: int) -> Any:
 
 
 class StampGuard:
-    """Withholds single images of a stream whose stamp is before the last one, or too far ahead of the
-    arrival.
+    """Withholds an image if its stamp is before the previous stamp, or too far ahead of the image's arrival.
 
     If the stamp of the next image is later than that of the withheld image, the clock was set or a bag was
     played again. The new stamps are accepted from then on.
@@ -84,8 +83,8 @@ class StampGuard:
         self._offsets.append(offset_ns)
 
     def _wrong_ns(self, stamp_ns: int, offset_ns: int) -> int:
-        """Return by how much the stamp is too late, ns; negative if it is before the last one; 0 if it can be
-        right.
+        """Return the error of a stamp, ns: positive if the stamp is too late, negative if it is before the
+        previous stamp, and 0 if it may be right.
 
         ``offset_ns``: the stamp minus the arrival, ns.
         """
@@ -101,12 +100,12 @@ class StampGuard:
 
 
 MAX_FRAME_ID = 256
-"""Most characters of an image's frame_id, which is copied into every answer and stored with every kept
-image."""
+"""Most characters of an image's frame_id, which is copied into every result message and stored with every
+kept image."""
 
 
 def check_header(header: Any) -> None:
-    """Raise InputError if the frame_id of an image's header is too long to be copied into the answers."""
+    """Raise InputError if the frame_id of an image's header is too long for the result messages."""
     if len(header.frame_id) > MAX_FRAME_ID:
         raise InputError(
             f"image frame_id {shown(header.frame_id)} has {len(header.frame_id)} characters; give at most"
@@ -137,7 +136,8 @@ def image_from_message(msg: Any, most_pixels: int = MAX_PIXELS, levels: Levels |
     row = width * encoding.bytes_per_pixel * (2 if is_wide else 1)
     if step < row:
         raise InputError(
-            f"image step is {step} bytes; {width} px in {msg.encoding} have {row}: correct step or width"
+            f"image step is {step} bytes; {width} px in {msg.encoding} need {row}: correct the step or the"
+            " width"
         )
     rows = height * encoding.rows_per_pair // 2
     # Some drivers send the last row without its padding.
@@ -251,7 +251,7 @@ class ReceivedImage:
     """The content of one image message.
 
     Attributes:
-        header: The message's std_msgs/Header, copied unchanged into the answers.
+        header: The message's std_msgs/Header, copied unchanged into the result messages.
         stamp_ns: The header's stamp, ns.
         arrived_s: Arrival on a steady clock, or the recording time in a bag, s.
         nbytes: Bytes of memory that are needed to keep the image.
@@ -314,7 +314,8 @@ class ImageReader:
         else:
             size, nbytes = compressed_size(message, most_pixels), len(message.data)
             pixels = partial(image_from_compressed, message, most_pixels, self.levels)
-        # Video packets of identical images differ, so the decoded pixels are compared instead.
+        # To find identical images of a video, the decoded pixels are compared, because even packets of
+        # identical images differ.
         same = np.frombuffer(message.data, np.uint8) if self._decoder is None else self._decoder.luma
         arrived_s = arrived_ns * 1e-9
         still_s = self._still.look(same, arrived_s)
@@ -358,7 +359,7 @@ def fill_image(message: Any, pixels: NDArray[np.uint8], encoding: str, header: A
     """
     for name, value in image_fields(pixels, encoding, message.header if header is None else header).items():
         setattr(message, name, value)
-    # rclpy accepts an array.array at once. Values of every other type it would check pixel by pixel.
+    # rclpy accepts an array.array at once. It would check values of any other type pixel by pixel.
     data = array("B")
     data.frombytes(pixels.data.cast("B"))
     message.data = data

@@ -1,4 +1,4 @@
-"""Draws the tracker's answer into an image, for the overlay topic and for videos."""
+"""Draws the tracker's result into an image, for the overlay topic and for videos."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_MARKS = 1000
 TINT = 0.35  # opacity of the colour on the mask
 ARROW_SECONDS = 0.5  # the arrow shows the distance that the target moves in this time, s
 WINDOW_COLOUR = (160, 160, 160)
-MAX_HYPOTHESES = 5  # most possible positions of a missed target that are drawn
+MAX_HYPOTHESES = 5  # largest number of possible positions that are drawn for a missed target
 FONT = cv2.FONT_HERSHEY_SIMPLEX
 
 

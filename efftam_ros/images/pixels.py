@@ -24,8 +24,8 @@ from efftam_ros.core.types import Image
 
 Pixels = NDArray[Any]
 CHECKED, GREY = "encoding", "grey"
-"""Keys of `Image.derived`. ``CHECKED``: the `Encoding` of a checked image; ``GREY``: its grey version, uint8
-[H, W]."""
+"""Keys of `Image.derived`. ``CHECKED``: the `Encoding` of a checked image; ``GREY``: the image's grey
+version, uint8 [H, W]."""
 
 
 class Region(NamedTuple):
@@ -40,8 +40,8 @@ class Region(NamedTuple):
     def inside(cls, box: Box, share: float, image: Image) -> Region:
         """Return the pixels of the image that a part of a box touches. The region is empty for an empty box.
 
-        ``share``: the part around the box's centre has this share of the box's sides; above 1 it is larger
-        than the box.
+        The part has the same centre as the box. ``share``: each side of the part divided by the same side of
+        the box; may exceed 1.
         """
         if not (min(box.width, box.height) > 0 and math.isfinite(box.x + box.y + box.width + box.height)):
             return cls(0, 0, 0, 0)
@@ -205,7 +205,8 @@ def check_image(image: Image) -> Encoding:
             f"image encoding {shown(image.encoding)} is not supported; publish one of"
             f" {', '.join([*ENCODINGS, *NARROWED])}"
         )
-    # Check what the sender declares before what it sent: then the first check that fails names the cause.
+    # Check the declared size before the data: if the size is wrong, a check of the data would name a wrong
+    # cause.
     width, height = image.width, image.height
     if width < 1 or height < 1:
         raise InputError(f"image is {width} x {height} px; both sides must be at least 1")

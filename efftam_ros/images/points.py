@@ -24,7 +24,8 @@ Grey = NDArray[np.uint8]
 
 INNER_SHARE = 0.8  # points lie within this share of the box's sides: its border often shows background
 
-# A region is uniform if its standard deviation, in grey levels, is smaller: a camera's noise alone has more.
+# A region is uniform if the standard deviation of its grey levels is below this. The noise of a real camera
+# alone exceeds this value.
 MIN_CONTRAST = 1.0
 
 

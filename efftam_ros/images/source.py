@@ -39,8 +39,8 @@ class VideoSource(Protocol):
 
     ``path``, ``name``: path or address; the name contains no password. ``count``: number of images; None if
     it is not known. ``fps``: images per second. ``width``, ``height``: px. ``note``: a line for the user,
-    such as a rotation of the images or the choice of a track; empty for nothing. ``pixel_ratio``: width of a
-    pixel divided by its height. ``is_whole``: whether the last call of `frames` yielded all images.
+    such as a rotation of the images or the choice of a track; empty if there is none. ``pixel_ratio``: width
+    of a pixel divided by its height. ``is_whole``: whether the last call of `frames` yielded all images.
     """
 
     @property

@@ -35,13 +35,14 @@ if TYPE_CHECKING:
 
 ADDRESS_TIMEOUT_S = 10.0
 INDEX_FIRST = "have its index first (ffmpeg -i IN -c copy -movflags +faststart OUT)"
-# If the times of this many first packets are all equal, the stream counts as one without times.
+# If this many packets at the beginning all have the same time, the stream is treated as if it had no times.
 LOOKED_AT = 16
-# Of images with more pixels than this, only half as many are decoded ahead, to limit the memory.
+# If images have more pixels than this, only half the usual number of images is decoded ahead, to limit the
+# memory.
 MANY_PIXELS = 2**24
 # A file is truncated if it ends more than this many frame periods before the end that its header declares.
 CUT_PERIODS = 2.5
-# If only the duration of the whole file is known, a difference below this is no truncation, ns, because
+# If only the duration of the whole file is known, a difference below this, ns, is no truncation, because
 # tracks may end a little before the file.
 MIN_CUT_NS = 250_000_000
 
@@ -227,7 +228,8 @@ class VideoFile:
 
         is_address = "://" in self._source and not Path(self._source).exists()
         name = self._source if is_address else file_url(self._source)
-        # FFmpeg could take a file of many JPEGs, by its name, for a single picture.
+        # Without this format, FFmpeg could take a file of many JPEGs for a single picture, because of its
+        # name.
         form = None if is_address or not begins_with_jpeg(self._source) else "jpeg_pipe"
         timeout = ADDRESS_TIMEOUT_S if is_address else None
         try:
@@ -276,7 +278,8 @@ def times_text(times: FileTimes) -> str:
     found = []
     if times.mended:
         found.append(
-            f"{times.mended} images have no time or a wrong one; a time between their neighbours' is used"
+            f"{times.mended} images have no time or a wrong time; they get times between those of their"
+            " neighbours"
         )
     if times.restarts:
         found.append(

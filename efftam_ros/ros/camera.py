@@ -102,7 +102,9 @@ class CameraNode(Node):
                 "parameter stream is empty; give rtsp://..., udp://@:PORT, /dev/video0 or a file"
             )
         if not is_live(config.stream) and not local_path(config.stream).is_file():
-            raise InputError(f"stream {config.stream} is no URL, device or file; correct its name")
+            raise InputError(
+                f"stream {config.stream} is neither a URL nor a device nor a file; correct its name"
+            )
         self._calibration = read_calibration(config.calibration) if config.calibration else None
         self._images = make_publisher(self, Image, "image", reliable(1))
         self._infos = (
@@ -115,7 +117,7 @@ class CameraNode(Node):
         # When the newest images were published, s on the steady clock.
         self._moments_s: deque[float] = deque(maxlen=RATE_IMAGES)
         self._size = (0, 0)
-        self._damaged = 0  # number of damaged packets at the last diagnostics
+        self._damaged = 0  # number of damaged packets of the stream until the last diagnostics
         self._fault = self._logged = self._error = ""
         self._has_ended = threading.Event()
 
@@ -220,8 +222,9 @@ class CameraNode(Node):
             return DiagnosticStatus.WARN, f"waiting for the next image of {camera.name}"
         if info is not None and (info.width, info.height) != self._size:
             return DiagnosticStatus.WARN, (
-                f"no camera_info: the images have {self._size[0]}x{self._size[1]} px,"
-                f" {self._config.calibration} is for {info.width}x{info.height}; calibrate at this size"
+                f"camera_info is not published: the images have {self._size[0]}x{self._size[1]} px,"
+                f" {self._config.calibration} is for {info.width}x{info.height} px; calibrate the camera at"
+                " the size of the images"
             )
         damaged, self._damaged = camera.damaged - self._damaged, camera.damaged
         if damaged:

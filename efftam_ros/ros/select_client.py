@@ -68,7 +68,10 @@ def _ask(node: Node, selection: Any, target_id: int, tracker: str, wait_s: float
     asked = {"target_id": target_id} if selection is None else {"selection": selection}
     future = client.call_async(kind.Request(**asked))
     if not spin(executor, future.done, DECISION_S):
-        print(f"efftam select: {client.srv_name} does not answer in {DECISION_S:g} s", file=sys.stderr)
+        print(
+            f"efftam select: {client.srv_name} did not answer within {DECISION_S:g} s; see the tracker's log",
+            file=sys.stderr,
+        )
         return 2
     answer = future.result()
     if not answer.success:
@@ -81,7 +84,7 @@ def _ask(node: Node, selection: Any, target_id: int, tracker: str, wait_s: float
     def decided() -> list[Any]:
         return [r for r in results if r.selection == answer.selection or _answers(r, selection)]
 
-    # The service has checked the selection. The network may still find nothing there and refuse it.
+    # The service accepted the selection. The tracker refuses it later if the network finds no object.
     message = answer.message
     if spin(executor, decided, DECISION_S):
         message = decided()[-1].message
@@ -94,7 +97,10 @@ def _ask(node: Node, selection: Any, target_id: int, tracker: str, wait_s: float
 
 
 def _answers(result: Any, selection: Any) -> bool:
-    """Return whether ``result`` refuses this selection. The latched topic also delivers an earlier result."""
+    """Return whether ``result`` refuses this selection.
+
+    ``result`` may be the result of an earlier selection, because the topic is latched.
+    """
     return bool(result.outcome == result.REFUSED and result.header == selection.header)
 
 
@@ -119,9 +125,12 @@ def _explain_absence(node: Any, service: str) -> str:
             }
     trackers = ", ".join(sorted(name.removesuffix(f"/{SELECT}") for name in there))
     found = (
-        f"the trackers here are {trackers}: give --namespace, and --node where it is not efftam_tracker"
+        f"these trackers were found: {trackers}; select one by --namespace, and by --node if its name differs"
         if trackers
         else "no tracker was found"
     )
     wanted = node.resolve_service_name(service)
-    return f"no tracker offers {wanted}; {found}; is it configured, and on this ROS_DOMAIN_ID?"
+    return (
+        f"no tracker offers {wanted}; {found}; check that the tracker is configured and has the same"
+        " ROS_DOMAIN_ID"
+    )

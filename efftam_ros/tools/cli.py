@@ -47,7 +47,7 @@ WORKSHOP = ("bag", "eval", "bench", "export", "build", "fetch")
 GROUP = "efftam.commands"
 INSTALL_WORKSHOP = "pip install '.[workshop]' in a checkout of efftam_ros"
 
-CLOSED = "is closed; to print nothing, send it to /dev/null"
+CLOSED = "is closed; to print nothing, send the output to /dev/null"
 
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
@@ -65,8 +65,9 @@ class Parser(argparse.ArgumentParser):
 class Program:
     """A command with sub-commands.
 
-    ``name``, ``purpose``: for the help; ``modules``: the module of each sub-command, as described at the top
-    of this file; ``optional``: sub-commands of the package ``efftam_workshop``, which may not be installed.
+    ``name``, ``purpose``: name and description of the command, as its help shows them; ``modules``: the
+    module of each sub-command, as described at the top of this file; ``optional``: sub-commands of the
+    package ``efftam_workshop``, which may not be installed.
     """
 
     name: str
@@ -187,7 +188,8 @@ class Program:
 
 
 def open_standard_files() -> list[str]:
-    """Open /dev/null for each closed standard file (stdin, stdout, stderr), and return the names of these.
+    """Open /dev/null for each closed standard file (stdin, stdout, stderr), and return the names of the
+    closed files.
 
     Otherwise the next file that is opened would get the number of a standard file, and a library's output
     would be written into it.

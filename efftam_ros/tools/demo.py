@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     arguments += ["--quiet"] * args.quiet
     if not args.quiet:
         count = min(args.frames or len(boxes), len(boxes))
-        line = f"demo: {count} frames of 640x360 (the bar shows how long), about 1 MB in {args.out}"
+        line = f"demo: {count} frames of 640x360; the results take about 1 MB in {args.out}"
         print(line, file=sys.stderr)
     track.run(described("efftam demo", track).parse_args([*map(str, arguments)]))
     print(_compared(json.loads(file.read_text(encoding="utf-8"))["frames"], boxes))
@@ -93,4 +93,6 @@ def _compared(frames: list[dict[str, Any]], boxes: NDArray[np.float64]) -> str:
     overlaps = [iou(Box(*one["box"]), box) if one["box"] else 0.0 for one, box in known if box is not None]
     claimed = sum(box is None and one["state"] == "TRACKING" for one, box in known)
     mean = f"{np.mean(overlaps):.2f}" if overlaps else "unknown"
-    return f"mean overlap with the truth {mean}, {claimed} frames claimed while the target was hidden"
+    return (
+        f"mean overlap with the truth {mean}, {claimed} frames in state TRACKING while the target was hidden"
+    )

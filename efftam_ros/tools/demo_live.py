@@ -132,10 +132,11 @@ def _check_packages(clip: Path) -> None:
 
 
 def _announce(output: IO[str], health: _Health, point: str) -> None:
-    """Print the output of the page's node, and explain the demo when the page can be opened.
+    """Print the output of the page's node, and explain the demo as soon as the page can be opened.
 
-    ``output``: the node's standard output; ``point``: see `_point`, added to the page's address that is
-    printed; ``health``: gets its ``url`` from that address.
+    ``output``: the node's standard output; ``point``: the parameter from `_point`, which is added to the
+    page's address before the address is printed; ``health``: its ``url`` is set to the address of the page's
+    status.
     """
     first = ""
     for line in output:

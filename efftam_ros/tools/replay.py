@@ -370,7 +370,8 @@ class Replay:
             self._recording.write(to_bgr(image), answers)
 
     def _follow(self, frame: Frame, selections: list[RecordedSelection]) -> Answers:
-        """Process a frame with the selections for it, and return the answer of each target, ordered by id."""
+        """Process a frame with the selections for it. Return the track and mask of each target, ordered by
+        id."""
         size, found = (frame.image.width, frame.image.height), Answers()
         masked = (self._results is not None and self._results.with_masks) or self._recording is not None
         if self._first is not None:  # prompts from the command line: if one is invalid, the command ends

@@ -210,8 +210,8 @@ class _Run:
         return None if count is None else VideoProgress(frame.index, count, frame.stamp_ns / NS)
 
     def _step(self, frame: VideoFrame, masked: bool) -> Answers:
-        """Process a frame, store its results, and return the answers. ``masked``: whether the answers have
-        masks."""
+        """Process a frame, store its results, and return tracks and masks. ``masked``: whether masks are
+        computed."""
         began, prompts = time.perf_counter(), {} if self.tracks else self._prompts
         image = Image.from_array(frame.bgr)
         answers, masks_s = follow(self._targets, Frame(image, frame.stamp_ns), prompts, masked)

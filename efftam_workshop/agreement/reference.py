@@ -97,7 +97,8 @@ class GraphReference:
     ) -> GraphAgreement:
         """Compare the graphs in ``candidate`` with the reference's, graph by graph on the same inputs.
 
-        ``clip``: also run all graphs over a clip. Graphs that ``candidate`` lacks are then the reference's.
+        ``clip``: also compare the graphs together over a clip. If ``candidate`` lacks a graph, its chain over
+        the clip contains the reference's graph instead.
         """
         deviations = tuple(compare_graphs(self.chain, candidate))
         if not clip:

@@ -47,8 +47,8 @@ class CpuRunner:
 class DeviceRunner:
     """Computes a graph on the GPU, for checks: every call allocates memory, which is too slow for tracking.
 
-    ``fixed``: shapes and addresses stay. Call `load` once and then `run` repeatedly; the graph is captured as
-    a CUDA graph where possible.
+    ``fixed``: the tensors' shapes and addresses never change. Then call `load` once and `run` repeatedly; the
+    graph is captured as a CUDA graph where possible.
     """
 
     def __init__(self, cuda: Cuda, stream: Stream, graph: DeviceGraph, fixed: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Measures the time of the tracker's frames, opened as the node opens it: by stage, and over a long run."""
+"""Measures the time of a frame, by stage and over a long run. The tracker is opened as the node opens it."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def measure_stages(
 
 
 def _clocked(method: Callable[..., Any], took: Callable[..., None]) -> Callable[..., Any]:
-    """Return ``method`` wrapped so that each call also calls ``took`` with its time, s, and its arguments."""
+    """Return ``method`` wrapped so that each call also calls ``took`` with its duration, s, and arguments."""
 
     @functools.wraps(method)
     def clocked(*given: Any, **named: Any) -> Any:

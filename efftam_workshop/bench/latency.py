@@ -28,7 +28,7 @@ from efftam_ros.tools.common.interruption import SIGNALS
 from efftam_workshop.bench.moving_target import PERIOD_NS, endless
 
 SIZE = (1280, 720)
-SMALL = (64, 36)  # small enough to arrive always: shows that the node answers
+SMALL = (64, 36)  # px; images this small all arrive, so they show whether the node answers
 PATIENCE_S = 120.0  # the node's back end may compile for minutes, unless `efftam build` was run before
 SETTLE_S = 2.0
 TRACKER = "import sys; from efftam_ros.ros.main import main; sys.exit(main('efftam_tracker', sys.argv))"
@@ -157,8 +157,8 @@ def main() -> int:
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)  # so that `running` ends the node
-    # Set before ROS is loaded: the profile also configures the shared memory of this process, which sends the
-    # images.
+    # The environment is set before ROS is loaded, because the Fast DDS profile also configures the shared
+    # memory by which this process sends the images.
     os.environ |= {"ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST", "ROS_DOMAIN_ID": str(random.randint(1, 101))}
     if args.profile and not any(os.environ.get(name) for name in PROFILE_VARIABLES):
         os.environ |= dict.fromkeys(PROFILE_VARIABLES, args.profile)

@@ -133,7 +133,7 @@ def read_own(folder: Path, table: Path | None = None) -> Sequence:
 
     ``table``: if there are several targets, the table of one of them: boxes.csv, boxes_2.csv, ... The
     sequences are then called ``name#1``, ``name#2``, ..., and only the first can have masks. Raises
-    InputError.
+    InputError if the video is missing, or if a table or the masks are invalid.
     """
     path = table or folder / "boxes.csv"
     boxes = boxes_by_frame(path)
@@ -175,8 +175,8 @@ def boxes_by_frame(path: Path) -> NDArray[np.float64]:
             ) from None
         if frame < 0 or frame <= max(found, default=-1):
             raise InputError(
-                f"{path} has frame {frame} behind {max(found, default='nothing')}; frames count from 0 and"
-                " each may come once"
+                f"{path} has frame {frame} after {max(found, default='nothing')}; frames must count from 0"
+                " and increase"
             )
         if frame > MAX_FRAMES:
             raise InputError(f"{path} has frame {frame}; at most {MAX_FRAMES} are read")

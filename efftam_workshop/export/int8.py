@@ -37,7 +37,7 @@ from efftam_workshop.export.onnx.folding import drop_unused, evaluated, replace
 
 MIN_FRAMES = 2
 METHOD = "extremes, symmetric, weights per channel"
-"""How the ranges follow from the inputs. It is part of the clip's hash, so a change makes engines stale."""
+"""How quantisation ranges are computed. The text is part of the clip's hash: a change makes engines stale."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,10 @@ def dynamic_inputs(samples: Sequence[Arrays]) -> list[Arrays]:
 
 
 INT8_MODULES = ("image_encoder", ATTENTION)
-"""Graphs that INT8 makes faster. The others are small; products of two activations are not quantised."""
+"""Graphs that INT8 makes faster; the other graphs are too small.
+
+In these graphs only products with constant weights are quantised.
+"""
 PRODUCTS = ("MatMul", "Gemm")
 
 Inputs = Mapping[str, NDArray[Any]]

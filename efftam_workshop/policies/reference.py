@@ -57,7 +57,11 @@ class ReferencePolicy(Policy):
 
 
 class EfficientTamPolicy(ReferencePolicy):
-    """The reference predictor: highest predicted IoU, every frame remembered, attention to the last six."""
+    """The reference predictor.
+
+    It chooses the candidate with the highest predicted IoU, stores every frame in memory, and attends to the
+    frames that `RecentFrames` chooses.
+    """
 
     def __init__(self, spec: PipelineSpec, config: TrackerConfig) -> None:
         super().__init__(RecentFrames(spec.temporal_rows, spec.max_pointers), config)

@@ -1,5 +1,5 @@
-"""Stand-in for ArduPilot 4.7, which keeps the last rates without a time-out, and answers commands to cameras
-that it does not know."""
+"""Stand-in for ArduPilot 4.7, which keeps the last rates without a time-out, and answers commands to any
+component of its own system, even to cameras from which it has received no message."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WISH_S = 0.02  # interval of message 284, which is sent at 50 Hz
 # multiples, the delay is then about the 13 ms that were measured with the real ArduPilot.
 WISH_PHASE_S = 0.011
 SHORTEST_US = 4000.0
-# Time after boot until ArduPilot moves its gimbal, s. Then it uses the last rates that it received before.
+# Time after boot until ArduPilot moves its gimbal, s. It then begins with the last command that it received.
 AWAKE_S = 9.0
 # RC channel of the gimbal's yaw stick, and the yaw rate of the full stick, rad/s.
 STICK, STICK_RATE = 7, 0.5
@@ -48,7 +48,8 @@ class ArduPilot(Autopilot):
 
     def restart(self) -> None:
         super().restart()
-        # (pitch rate, yaw rate, the flag YAW_LOCK or 0), rad/s, or a direction (pitch, yaw), rad.
+        # The last command: (pitch rate, yaw rate, the flag YAW_LOCK or 0), rad/s, or a direction (pitch,
+        # yaw), rad. None: no command has arrived.
         self._wish: tuple[float, float, int] | tuple[float, float] | None = None
         self._next_wish_s = math.ceil(self._clock() / WISH_S) * WISH_S + WISH_PHASE_S
         self._next_timesync_s = self._clock() + self.timesync_s

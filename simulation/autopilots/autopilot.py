@@ -99,7 +99,7 @@ class Autopilot(ABC):
         self._next_heartbeat_s = self._next_timesync_s = -math.inf
         self.gimbal_heard_s = -math.inf
         self.primary: Sender = (0, 0)
-        if self._gimbal_port is None:  # a gimbal device, unlike a servo gimbal, keeps turning
+        if self._gimbal_port is None:  # at a restart a servo gimbal stops, but a gimbal device keeps turning
             self.mount.wish(0.0, 0.0, False)
         self.attitude: tuple[tuple[float, ...], int] = ((1.0, 0.0, 0.0, 0.0), 12)
         for port in self.ports.values():

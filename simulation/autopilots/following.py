@@ -1,8 +1,8 @@
-"""Simulated vehicles and their modes that follow the target of FOLLOW_TARGET, after the autopilots' sources.
+"""Simulated vehicles and the flight modes that follow the target of FOLLOW_TARGET.
 
-The sources are libraries/AP_Follow of ArduPilot 4.7-dev, and AutoFollowTarget with its TargetEstimator of PX4
-1.17. The vehicle is a point whose velocity approaches the commanded velocity with a limited acceleration.
-Vectors are north, east, down, m from home.
+The modes are computed as in the autopilots' source code: libraries/AP_Follow of ArduPilot 4.7-dev, and
+AutoFollowTarget with its TargetEstimator of PX4 1.17. The vehicle is a point whose velocity approaches the
+commanded velocity with a limited acceleration. Vectors are north, east, down, m from home.
 """
 
 from __future__ import annotations
@@ -112,7 +112,8 @@ class FollParameters:
     sysid: int = 0
     dist_max: float = 100.0
     ofs_type: int = 0  # axes of `ofs`: 0: north, east, down; 1: relative to the target's heading
-    ofs: tuple[float, float, float] = (0.0, 0.0, 0.0)  # m; all 0: keep the offset at the mode's begin
+    # Offset of the vehicle from the target, m. All 0: the offset at the begin of the mode is kept.
+    ofs: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
 
 class ApFollow(Follower):

@@ -44,7 +44,8 @@ class Mount:
 
     def __post_init__(self) -> None:
         self._wish = (0.0, 0.0)
-        self._direction: tuple[float, float] | None = None  # commanded pitch and yaw, rad, if not rates
+        # Commanded direction (pitch, yaw), rad; None while the mount is commanded by rates.
+        self._direction: tuple[float, float] | None = None
         self._rate = [0.0, 0.0]
         self._time_s: float | None = None
 

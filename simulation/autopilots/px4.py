@@ -29,7 +29,7 @@ SERVO_S = 0.02
 SHORTEST_US = 20000.0
 SILENCE_S = 2.0
 HEARD_S = 0.5
-# For this time after the boot message 281 names no gimbal, s. At 5 Hz these are two messages.
+# Time from the boot during which message 281 names no gimbal, s. At 5 Hz two messages are sent in this time.
 NONE_YET_S = 0.35
 # Time from the boot until the gimbal is found and message 280 is made, s.
 FOUND_S = 0.4
@@ -127,7 +127,7 @@ class PX4(Autopilot):
             self._wish_s = self._clock()
             self.acknowledge(port, message, ACCEPTED)
         elif number in ROI:
-            # PX4 obeys this command of any component. It does not change who is in control.
+            # PX4 obeys this command of any component. The command does not change who is in control.
             self._wish = self.roi
             self.acknowledge(port, message, ACCEPTED)
         elif number == mav.MAV_CMD_DO_MOUNT_CONTROL:
@@ -146,7 +146,7 @@ class PX4(Autopilot):
         system, component = self.primary
         for place, value in enumerate(asked):
             if value == -2:
-                # -2 means the sender itself, but PX4 takes its own ids.
+                # By the protocol -2 means the sender of the command, but PX4 inserts its own ids.
                 new = (SYSTEM, COMPONENT)[place]
             elif value == -3:
                 new = 0 if self.primary == sender else (system, component)[place]

@@ -114,7 +114,7 @@ def test_a_stream_becomes_images_with_calibration_and_ends_in_order(heard, proce
     del images[:], infos[:]
     with sender(port, size="640x480"):
         peer.wait(
-            lambda: said(peer, "nose.yaml is for 320x240; calibrate", DiagnosticStatus.WARN), "the size"
+            lambda: said(peer, "nose.yaml is for 320x240 px; calibrate", DiagnosticStatus.WARN), "the size"
         )
         peer.wait(lambda: any(m.width == 640 for m in images), "images of the other size")
     assert all(i.header.stamp != m.header.stamp for m in images if m.width == 640 for i in infos)
@@ -253,7 +253,7 @@ def test_a_file_that_is_no_video_is_an_error_that_names_it(heard, camera, tmp_pa
     ("parameters", "words"),
     [
         ({"stream": ""}, "stream is empty; give rtsp://"),
-        ({"stream": "nowhere.mp4"}, "stream nowhere.mp4 is no URL, device or file"),
+        ({"stream": "nowhere.mp4"}, "stream nowhere.mp4 is neither a URL nor a device nor a file"),
         ({"calibration": "/nowhere.yaml"}, "calibration /nowhere.yaml can't be read"),
         ({"latency": -1.0}, "a number with a decimal point from 0 to 5"),
         ({"hardware_decoder": "abacus"}, "hardware_decoder is 'abacus'"),

@@ -142,7 +142,7 @@ def test_a_node_that_has_the_profile_asks_for_it_in_the_camera_alone(monkeypatch
         ("rmw_fastrtps_dynamic_cpp", "fastdds_images.xml"),
         ("rmw_cyclonedds_cpp", "SocketReceiveBufferSize"),
         ("rmw_zenoh_cpp", "publish them compressed"),
-        ("rmw_connextdds", "how rmw_connextdds is set up"),
+        ("rmw_connextdds", "documentation of rmw_connextdds"),
     ],
 )
 def test_the_remedy_for_lost_images_is_that_of_the_middleware_in_use(monkeypatch, name, words):
@@ -206,7 +206,7 @@ def test_a_camera_slower_than_the_timeout_is_told_from_one_that_stopped(period_s
         statistics.image_received(100.0 + i * period_s)
     now_s = 100.0 + (images - 1) * period_s + silence_s
     message = statistics.verdict(now_s, ACTIVE, 0.25).message
-    said = f"images come every {period_s:g} s: set image_timeout above twice that"
+    said = f"an image arrives only every {period_s:g} s: set image_timeout to more than twice this time"
     assert message.endswith(said if is_slow else "the camera sends nothing")
     assert statistics.slow(now_s, 0.25) == (said if is_slow else "")
 
@@ -287,7 +287,7 @@ def test_in_any_period_as_many_pass_as_the_burst_has(monkeypatch):
     for text in ("0", "9", "9.5", "11"):
         warn("image", text)
     monkeypatch.undo()
-    assert lines == ["0", "9", "11 (1 more like it)"]
+    assert lines == ["0", "9", "11 (1 similar lines left out)"]
 
 
 def test_a_failure_is_an_error_once_and_one_for_good_stays_one():

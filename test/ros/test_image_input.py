@@ -150,7 +150,7 @@ COMPRESSED = "sensor_msgs/msg/CompressedImage"
         ([("/image", COMPRESSED, RELIABLE, "camera")], "auto", (COMPRESSED, "image_transport to compressed")),
         ([("/image", "std_msgs/msg/String", RELIABLE, "x")], "auto", ("remap image to another topic",)),
         ([("/image", IMAGE, BEST_EFFORT, "camera")], "reliable", ("set image_reliability to auto",)),
-        ([("/image", IMAGE, RELIABLE, "camera")], "auto", ("(camera: reliable) and nothing arrives",)),
+        ([("/image", IMAGE, RELIABLE, "camera")], "auto", ("(camera: reliable) and no image arrives",)),
         ([("/image", IMAGE, RELIABLE, "efftam_camera")], "auto", ("its log shows whether it waits",)),
     ],
 )
@@ -257,7 +257,7 @@ def test_where_a_publisher_is_there_and_nothing_arrives_the_subscription_is_made
             made_s.append(node.now_s)
     assert made_s == pytest.approx([2.1, 6.1, 14.1, 30.1, 62.1, 122.1, 182.1], abs=1.0)
     assert len(node.subscriptions) == 1
-    assert "made anew 7 times" in node.input.explain(have_come=True)
+    assert "renewed 7 times" in node.input.explain(have_come=True)
     node.subscriptions[-1].is_matched = True
     node.image(1)
     node.now_s += DEAF_S - 0.1

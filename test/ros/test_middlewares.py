@@ -117,7 +117,7 @@ def test_a_middleware_that_does_not_count_losses_delivers_all_the_same(made, mon
 
     monkeypatch.setattr(module, "EventHandler", uncounted)
     _, images, reports = made()
-    assert reports == [f"{middleware()} does not count the messages that {images.topic} loses"]
+    assert reports == [f"{middleware()} can't count the lost messages of {images.topic}"]
 
 
 def test_a_publisher_that_offers_less_than_is_asked_for_is_said_with_the_remedy(made):

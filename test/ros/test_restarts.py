@@ -76,7 +76,7 @@ def test_a_node_that_nothing_reaches_starts_again_once_as_another_participant(pr
     peer = peers(namespace)
     environment = {"TEST_RENEWAL_S": "1.0"}
     process = processes(tracker_command(namespace), **environment)
-    peer.wait(lambda: "started again as another participant" in process.output, "the renewal", 40.0)
+    peer.wait(lambda: "starts again as another DDS participant" in process.output, "the renewal", 40.0)
     peer.wait(lambda: process.output.count("active: images from") == 2, "the node to be active again", 40.0)
     assert process.alive
     peer.warm_up()
@@ -84,5 +84,5 @@ def test_a_node_that_nothing_reaches_starts_again_once_as_another_participant(pr
     peer.spin_for(1.0)
     process.send(signal.SIGINT)
     assert process.wait() == 0
-    assert process.output.count("started again as another participant") == 1
+    assert process.output.count("starts again as another DDS participant") == 1
     assert participants.RENEWED not in os.environ

@@ -162,7 +162,7 @@ def test_an_image_is_kept_for_who_draws_on_it(bench, skipped):
     [
         (None, TargetSelection.BOX, ""),
         (77, TargetSelection.BOX, "ahead of the newest image"),
-        (None, TargetSelection.CLEAR, "CLEAR proposes no box"),
+        (None, TargetSelection.CLEAR, "a selection of kind CLEAR has no object"),
         (None, TargetSelection.MASK, "mask"),
     ],
 )

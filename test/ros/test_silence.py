@@ -144,7 +144,10 @@ def test_a_camera_slower_than_the_timeout_is_told_to_raise_it_and_one_that_stopp
     for _ in range(40):
         bench.wait(0.4)
         bench.image()
-    assert any("images come every 0.5 s: set image_timeout above twice" in line for line in bench.logged)
+    assert any(
+        "an image arrives only every 0.5 s: set image_timeout to more than twice" in line
+        for line in bench.logged
+    )
 
 
 def test_an_answer_that_comes_after_images_have_stopped_is_not_to_be_steered_by(bench):

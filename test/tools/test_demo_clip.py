@@ -119,7 +119,7 @@ def test_the_clip_is_tracked_and_compared_with_its_boxes(efftam, tmp_path: Path)
     tracked, compared, written = done.stdout.splitlines()
     assert tracked.startswith("12 frames, mean ms: whole frame ")
     assert compared.startswith("mean overlap with the truth 0.9")
-    assert compared.endswith("0 frames claimed while the target was hidden")
+    assert compared.endswith("0 frames in state TRACKING while the target was hidden")
     assert written == "wrote results/overlay.mp4, results/track.json"
     report = json.loads((tmp_path / "results" / "track.json").read_text())
     assert [frame["index"] for frame in report["frames"]] == list(range(12))
@@ -132,7 +132,9 @@ def test_the_first_image_counts_for_nothing_and_what_is_claimed_of_a_hidden_targ
     frames[4]["box"] = None
     nan = [math.nan] * 4
     truth = np.array([[90, 90, 9, 9], [0, 0, 10, 10], [5, 0, 10, 10], nan, [0, 0, 9, 9], nan], float)
-    assert demo._compared(frames, truth).startswith("mean overlap with the truth 0.44, 1 frames claimed")
+    assert demo._compared(frames, truth).startswith(
+        "mean overlap with the truth 0.44, 1 frames in state TRACKING"
+    )
     assert demo._compared(frames[:1], truth).startswith("mean overlap with the truth unknown, 0 frames")
 
 

@@ -57,8 +57,8 @@ def test_boxes_belong_to_the_frames_that_their_rows_name(tmp_path: Path):
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        (["0,1,1,9,9", "2,1,1,9,9", "1,1,1,9,9"], "frame 1 behind 2"),
-        (["0,1,1,9,9", "0,1,1,9,9"], "frame 0 behind 0"),
+        (["0,1,1,9,9", "2,1,1,9,9", "1,1,1,9,9"], "frame 1 after 2"),
+        (["0,1,1,9,9", "0,1,1,9,9"], "frame 0 after 0"),
         (["-1,1,1,9,9"], "frame -1"),
         (["0,1,1,9,9", "99999999,1,1,9,9"], "at most 1000000"),
         (["one,1,1,9,9"], "line 2: 'one,1,1,9,9'"),

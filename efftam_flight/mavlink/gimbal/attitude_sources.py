@@ -36,8 +36,8 @@ class _AttitudeStream:
         return self.time_boot_ms == 0
 
     def take(self, message: Message, now_s: float) -> bool:
-        """Record a message. Return False if its time is the last one's, so that it contains nothing new. A
-        time of 0 means that the gimbal sends no time; then each message is new."""
+        """Record a message. Return False if the message carries the same time as the last one, so that it
+        contains nothing new. A time of 0 means that the gimbal sends no time; then each message is new."""
         if message.time_boot_ms == self.time_boot_ms and not self.is_timeless:
             return False
         self.time_boot_ms, self.advanced_s = message.time_boot_ms, now_s

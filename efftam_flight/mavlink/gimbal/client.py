@@ -1,8 +1,8 @@
 """The client of the autopilot's gimbal manager: requests control, sends rates, reads the gimbal's attitude.
 
 It sends only what both ArduPilot and PX4 obey. Rates are sent as message 282 with no quaternion and with
-finite rates. They are repeated while they hold, and zero rates follow at the end. Control is requested with
-explicit ids. No command contains NaN.
+finite rates. They are repeated until other rates replace them. When steering ends, zero rates are sent.
+Control is requested with explicit ids. No command contains NaN.
 """
 
 from __future__ import annotations
@@ -174,8 +174,8 @@ class GimbalClient:
                 Severity.WARNING,
                 f"no rates from the controller for {CONTROLLER_SILENT_S:g} s: the gimbal is stopped",
             )
-        # A manager that gates obeys zero rates only before control is released. So the release waits until
-        # the gimbal stands.
+        # If the manager obeys only the component in control, zero rates have an effect only before control is
+        # released. So control of such a manager is released when the gimbal stands.
         step = self._rates.step
         if step is not StopStep.DONE and self._autopilot.kind.gates:
             self._holder.take_to_stop(now.steady_s)
@@ -228,7 +228,7 @@ class GimbalClient:
             self._alive = alive
             self._port.gimbal_alive(alive)
             if alive:
-                self._report(Severity.INFO, "the gimbal sends again")
+                self._report(Severity.INFO, "the gimbal sends messages again")
             else:
                 self._report(Severity.ERROR, "the gimbal is silent: rates are zero; check its power and link")
 
@@ -336,8 +336,8 @@ class GimbalClient:
 
     def _time(self, message: Message, now: Instant) -> float:
         """Return when the autopilot made a message, on our steady clock, s; the present time if the message
-        carries no time. The time since boot of any message may show a restart. An attitude (message 285) is
-        not used, because its time may be the gimbal's."""
+        carries no time. The time since boot of any message may show a restart of the autopilot. The time of
+        an attitude (message 285) is ignored, because it may be on the gimbal's clock."""
         kind = message.get_type()
         boot_s = 0.0 if kind == ATTITUDE_KIND else getattr(message, "time_boot_ms", 0) / 1e3
         if kind == "TIMESYNC" and message.tc1 == 0:  # a request, in which ts1 is the autopilot's own time
@@ -379,8 +379,9 @@ class GimbalClient:
 
     @property
     def _gimbal(self) -> int:
-        """The gimbal_device_id for commands. If no gimbal is chosen, it is 0 (all gimbals), which each
-        manager with one gimbal obeys, or the smallest id if there are several gimbals."""
+        """The gimbal_device_id for commands. If the settings choose no gimbal, it depends on the number of
+        gimbals: with one gimbal it is 0 (all gimbals), which each manager obeys; with several gimbals it is
+        the smallest id."""
         numbers = self._gimbals.get(STATUS_KIND, set())
         if not self._mount:
             return min(numbers) if len(numbers) > 1 else 0

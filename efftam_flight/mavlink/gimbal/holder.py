@@ -59,9 +59,9 @@ class GimbalHolder:
     def may_steer(self, gates: bool, now_s: float) -> bool:
         """Return whether rates of the controller may be sent.
 
-        The manager must have reported us in control since it was last asked, because the autopilot may have
-        been restarted before. A manager that obeys rates of any component (not ``gates``) may never report
-        anything. To such a manager rates are sent after `MANAGER_S`.
+        The manager must have reported us in control after the last request for its status: an earlier report
+        may date from before a restart of the autopilot. A manager that obeys rates of any component (not
+        ``gates``) may never report anything. To such a manager rates are sent after `MANAGER_S`.
         """
         if self.control is Control.UNKNOWN:
             return self.wanted and not gates and now_s - self._asked_s >= MANAGER_S
@@ -137,10 +137,12 @@ class GimbalHolder:
             self._report(Severity.WARNING, f"steering ends: {reason}")
 
     def tick(self, gates: bool, now_s: float) -> None:
-        """Request control if it is wanted and was not held since. Lost control is not requested again,
-        because another component may need it. ``gates``: see `AutopilotKind`."""
+        """Request control if it is wanted and was not held since the last `want`. Control that was held and
+        lost is not requested again, because another component may need it. ``gates``: see `AutopilotKind`."""
         is_unanswered = self.control is Control.UNKNOWN and now_s - self._asked_s >= MANAGER_S
-        if self.wanted and gates and is_unanswered:  # reported to the controller, as no rate can be sent
+        # A manager that does not report who is in control, and obeys only the component in control, can't be
+        # sent rates. So the controller must receive this reason.
+        if self.wanted and gates and is_unanswered:
             self._set(Control.NOBODY, ReasonCode.MANAGER_SILENT.reason(limit_s=MANAGER_S))
         if not self.wanted or self._held or self.control is Control.HELD or now_s < self._next_try_s:
             return

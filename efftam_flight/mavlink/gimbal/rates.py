@@ -1,4 +1,4 @@
-"""Decides which rates are sent to the gimbal and when, and runs the stop sequence at the end."""
+"""Decides which rates are sent to the gimbal and when, and runs the stop sequence after each motion."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ class GimbalRates:
         return starved
 
     def unseen(self, now_s: float) -> bool:
-        """Return whether zero rates are sent for longer than `NO_ATTITUDE_REPORT_S`, because no attitude
-        shows that the gimbal stands."""
+        """Return whether zero rates have been sent for longer than `NO_ATTITUDE_REPORT_S`. This happens if no
+        attitudes arrive, so that nothing shows whether the gimbal stands."""
         stop = self._stop
         return (
             stop is not None

@@ -15,7 +15,8 @@ from efftam_flight.waits import ATTITUDE_PAUSE_S, CREEP_S, LAG_S, STANDS_S
 SPREAD, MIN_SAMPLES = math.radians(0.25), 3
 # How long angles are stored, s.
 KEPT_S = CREEP_S + STANDS_S
-# The last half second is compared in this many parts, if it contains at least MIN_SAMPLES_OF_PARTS attitudes.
+# The gimbal's motion is computed for PARTS equal parts of the last half second, if at least
+# MIN_SAMPLES_OF_PARTS attitudes arrived in this time. Otherwise it is computed for the whole half second.
 PARTS, MIN_SAMPLES_OF_PARTS = 4, 13
 # Two rates are different if their difference is more than half of the wished rate, and more than this, rad/s.
 OTHERWISE = math.radians(1.0)
@@ -35,8 +36,8 @@ class GimbalMotion:
         self._seen: deque[Sample] = deque()
 
     def turned(self, sample: VehicleSample) -> None:
-        """Add the vehicle's heading, which converts between yaw from north and yaw from the vehicle's
-        nose."""
+        """Add the vehicle's heading. It is needed to convert between yaw from north and yaw from the
+        vehicle's nose."""
         self._vehicle.add(sample)
 
     def take(self, sample: AttitudeSample, now_s: float) -> None:
@@ -60,7 +61,8 @@ class GimbalMotion:
         return bool(self._seen) and now_s - self._seen[-1][0] <= ATTITUDE_PAUSE_S
 
     def reaches(self, since_s: float, now_s: float) -> bool:
-        """Return whether enough attitudes are stored of the last 0.5 s, which must be after ``since_s``."""
+        """Return whether enough attitudes of the last 0.5 s are stored to judge the gimbal's motion. All of
+        this time must be after ``since_s``."""
         return len(self._window(since_s, now_s)) >= MIN_SAMPLES
 
     def stands(self, since_s: float, now_s: float) -> bool:
@@ -109,7 +111,8 @@ class GimbalMotion:
         ]
         if not after:
             return []
-        # The half second ends at the newest sample, not now: after a pause too few samples would be left.
+        # The returned half second ends at the newest sample. If it ended at the present time, it would
+        # contain too few samples after a pause.
         older = [angles for angles in after if after[-1][0] - angles[0] >= STANDS_S]
         return after[len(older) - 1 :] if older else []
 

@@ -39,8 +39,8 @@ class AutopilotKind(NamedTuple):
 
     ``gates``: it obeys only rates of the component in control, and stops by itself when no rate arrives.
     ``ungated``: commands that it obeys from any component nevertheless. ``reads_number``: if there are
-    several gimbals, a command moves the one that it names. ``wakes_s``: time after the autopilot's boot until
-    it moves the gimbal, then by the rate that it received last, s.
+    several gimbals, a command moves the one that it names. ``wakes_s``: time from the autopilot's boot until
+    it begins to move the gimbal, s. It then moves the gimbal by the rate that it received last.
     """
 
     gates: bool = False
@@ -76,7 +76,7 @@ class StopStep(Enum):
 
     ZERO = "zero"  # send a zero rate, ten times a second
     WATCH = "watch"  # send nothing until the gimbal's attitude shows who moves it
-    USELESS = "useless"  # send nothing: zeros would not be obeyed at present
+    USELESS = "useless"  # send nothing: the autopilot would not obey zero rates at present
     TAKEN = "taken"  # end permanently: another component's command moves the gimbal
     DONE = "done"  # end: the gimbal stands
 
@@ -88,7 +88,7 @@ class StopSequence:
     ``motion``: the last rate that was sent; zero if an earlier process sent it. ``ended_s``: when the motion
     ended, infinite before. ``turned``: how the gimbal turned then; None if it stood or if that is unknown.
     ``zeros_s``: when the first zero rate was sent. ``contested_s``: since when another component commands the
-    gimbal, while it is not known whether the autopilot obeys that command; infinite if no other does.
+    gimbal, while it is not known whether the autopilot obeys that command; infinite if none does.
     ``earlier``: the rates sent in the last second of the motion; if a link is cut, one of them may be the
     last rate that arrived. Times are steady times, s.
     """
@@ -138,7 +138,7 @@ class StopSequence:
             return StopStep.WATCH
         if seen.motion(since_s, now_s) is not None:
             return StopStep.ZERO if self._is_ours(seen, since_s, now_s) else StopStep.TAKEN
-        # The gimbal stands, or turns too slowly to be seen in 0.5 s.
+        # If no motion was found, the gimbal stands, or it turns too slowly to be seen in 0.5 s.
         rate = math.hypot(self.motion.pitch, self.motion.yaw)
         if not MIN_CREEP <= rate <= CREEPS:
             return StopStep.TAKEN

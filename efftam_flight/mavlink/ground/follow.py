@@ -1,5 +1,5 @@
-"""Sends the target's position to the autopilot as FOLLOW_TARGET (144). A flight mode of the autopilot follows
-it.
+"""Sends the target's position to the autopilot as FOLLOW_TARGET (144). A flight mode of the autopilot then
+makes the vehicle follow the target.
 
 Nothing is sent before a person has enabled the sending, for one selection of one target. If something ends
 the sending, only a person can enable it again. When no more messages arrive, the autopilots stop following by
@@ -30,7 +30,8 @@ PREDICTED_S = 1.0
 # FOLLOW_TARGET ends if no position arrives for SILENT_S, or no message of the autopilot for
 # AUTOPILOT_SILENT_S.
 SILENT_S, AUTOPILOT_SILENT_S = 1.0, 3.0
-# If the stamp of a position is older than this, the stamp is of another clock, and the arrival counts; s.
+# If the stamp of a position is older than this, s, the stamp is assumed to be of another clock. The age of
+# the position is then counted from its arrival.
 MAX_LATENCY_S = 2.0
 POSITION, VELOCITY, ATTITUDE = 1, 2, 8  # bits of the field est_capabilities of FOLLOW_TARGET
 ARMED = mav.MAV_MODE_FLAG_SAFETY_ARMED
@@ -180,8 +181,8 @@ class Follow:
         elif self._sent and self._unseen_s(now) > PREDICTED_S:
             self._end(UNSEEN)
         elif now.steady_s >= self._next_send_s:
-            # The next time counts from when this message was due, not from this tick. Otherwise the rate
-            # would be too low.
+            # The next message is scheduled from the time at which this one was due, not from this tick.
+            # Otherwise the rate would be too low.
             self._next_send_s = max(self._next_send_s + SEND_S, now.steady_s)
             self._serve(now)
 

@@ -104,8 +104,8 @@ class SerialLine(Connection):
             return []
         data = b""
         try:
-            # Only if select() reports data, a read without data means that the device has disappeared.
-            # Without select(), it would also mean that no data has arrived.
+            # If select() reports data and the read returns none, the device has disappeared. Without
+            # select(), an empty read could also mean that no data has arrived.
             if select.select([line], [], [], 0.0)[0]:
                 data = os.read(line.fileno(), READ_SIZE)
                 if not data:

@@ -31,10 +31,10 @@ NOT_READ = "check that the program at the other end runs, and the link's bandwid
 
 
 class _Stream:
-    """One TCP connection, which may still be waiting for an answer.
+    """One TCP connection. The other end may not have accepted it yet.
 
-    ``ended``: the error that ended the connection, a ConnectionError if the other end closed it; None while
-    it exists. Raises OSError if the socket's options can't be set.
+    ``ended``: the error that ended the connection, a ConnectionError if the other end closed it; None before.
+    Raises OSError if the socket's options can't be set.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -162,7 +162,7 @@ class Tcp(Connection):
 
     def send(self, data: bytes) -> None:
         stream = self._open()
-        # Nothing is queued before the connection is answered, because it would be old by then.
+        # Nothing is queued before the other end has accepted the connection: the data would be old by then.
         if stream is not None and stream.is_answered:
             stream.send(data, self._clock())
 

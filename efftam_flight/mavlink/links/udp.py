@@ -43,7 +43,7 @@ class Udp(Connection):
         super().__init__(address, clock)
         self._listens = listens
         try:
-            # The host's name is resolved only here, because that blocks.
+            # The host's name is resolved only once, in the constructor, because resolving may block.
             self._place = socket.getaddrinfo(*place, socket.AF_INET, socket.SOCK_DGRAM)[0][4]
         except socket.gaierror as error:
             raise OSError(f"{address}: {error.strerror or error}; check the host's name") from error

@@ -127,7 +127,7 @@ class Loop:
         self._warn = Throttle(lambda text: node.get_logger().warning(text))
         self._topics = [
             self._subscribe(CameraInfo, "camera_info", self._on_camera_info, sampled(1), CALIBRATION_S),
-            # Best effort, because a lost answer that is sent again is older than the next answer.
+            # Best effort: until a lost answer had been sent again, the next answer would have arrived.
             self._subscribe(TargetVelocity, "velocity", self._on_velocity, sampled(ANSWERS)),
             self._subscribe(QuaternionStamped, "gimbal_attitude", self._on_attitude, sampled()),
             self._subscribe(VehicleHeading, "vehicle_heading", self._on_heading, sampled()),
@@ -184,7 +184,8 @@ class Loop:
         ours, manager = self._config.yaw_lock, self._manager
         if manager is not None and manager.yaw_lock != ours:
             raise InputError(
-                f"yaw_lock is {ours} here and {manager.yaw_lock} in efftam_mavlink; set both alike"
+                f"yaw_lock is {ours} in efftam_gimbal and {manager.yaw_lock} in efftam_mavlink;"
+                " set both alike"
             )
 
     def _tick(self, now: Instant) -> None:
@@ -208,8 +209,9 @@ class Loop:
             self._node.get_logger().info(f"{command.phase.value}{because}")
 
     def _on_velocity(self, message: Any) -> None:
-        """Pass an answer to the controller, if it is of the steered target. When another target is steered,
-        its answers have another selection, and the controller starts again with cautious rates."""
+        """Pass an answer to the controller, if it is of the steered target. When the steered target changes,
+        the answers carry the number of another selection, and the controller starts again with cautious
+        rates."""
         if not message.steered:
             return
         estimate = motion_report(message)
@@ -238,7 +240,8 @@ class Loop:
     def _take_attitude(self, sample: AttitudeSample) -> None:
         if not self._control.on_attitude(sample, self._now):
             raise InputError(
-                "attitude ignored: it is no rotation, or its stamp lies in the future; compare the clocks"
+                "attitude ignored: its quaternion is no rotation, or its stamp lies in the future; compare"
+                " the clocks"
             )
 
     def _on_heading(self, message: Any) -> None:
@@ -254,7 +257,9 @@ class Loop:
         self._manager, self._manager_s = message, self._now.steady_s
         self._control.on_control(control, Reason.read(message.reason_code, message.reason))
         self._control.on_gimbal_alive(message.alive)
-        if self._control.enabled:  # checked again, as steering may be enabled before the bridge has published
+        # `set_enabled` can't compare yaw_lock if the bridge has published nothing yet, so it is compared
+        # here.
+        if self._control.enabled:
             try:
                 self._check_yaw_lock()
             except InputError as error:

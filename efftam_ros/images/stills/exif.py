@@ -10,7 +10,8 @@ from efftam_ros.images.stills.jpeg import SCAN, START, segments
 AS_STORED = 1
 ORIENTATION_TAG = 0x0112
 APP1, EXIF = 0xE1, b"Exif\0\0"
-# Bytes of a JPEG in which the EXIF data are searched for. Cameras write them before the pixels.
+# Number of bytes at the start of a JPEG in which EXIF data are searched for. Cameras write these data before
+# the pixels.
 MAX_BYTES = 1 << 18
 
 
@@ -36,7 +37,7 @@ def orientation_of(data: Any) -> int:
 
 
 def exif_note(orientation: int) -> str:
-    """Return a line that an EXIF orientation (1 to 8) is not applied; empty for `AS_STORED`."""
+    """Return a line which states that an EXIF orientation (1 to 8) is not applied; empty for `AS_STORED`."""
     if orientation == AS_STORED:
         return ""
     return (

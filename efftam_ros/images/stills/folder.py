@@ -24,8 +24,8 @@ from efftam_ros.images.stills.pages import follows_another, pages_of
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".gif", ".ppm", ".pgm")
 FOLDER_FPS = 30.0
-# Names of files in a folder of images that are no images. SIDE_FILE: metadata that macOS stores for each
-# image. LEFT_FILES: files that file managers make.
+# Names of files that are no images, but often lie in a folder of images. SIDE_FILE: metadata that macOS
+# stores for each image. LEFT_FILES: files that file managers make.
 SIDE_FILE, LEFT_FILES = "._*", ("Thumbs.db", "desktop.ini", ".DS_Store")
 FLAGS = cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIENTATION
 # For each orientation of a TIFF, the rotation that reverses it. OpenCV always applies the orientation.
@@ -38,9 +38,9 @@ class StillPictures:
     The pictures are those of a folder, in natural order (2 before 10), or those of one file. Each file may
     hold several pictures.
 
-    ``fps``: images per second. With None, an animated WebP has its own times, and all else 30 images per
-    second. ``levels``: range of 16-bit images, see `fixed_range`. ``report`` is called with a line when the
-    EXIF orientation changes.
+    ``fps``: images per second. With None, an animated WebP keeps the times that it contains, and every other
+    source has 30 images per second. ``levels``: range of 16-bit images, see `fixed_range`. ``report`` is
+    called with a line when the EXIF orientation changes.
     """
 
     pixel_ratio = Fraction(1)
@@ -162,7 +162,7 @@ def read_bgr(path: Path, levels: Levels | None = None, stamp_ns: int = 0) -> NDA
     try:
         if pages is not None:
             raise InputError(f"it holds {pages.count} pictures, but only one is allowed here")
-        if data[:3].tobytes() != b"GIF":  # `coded_size` does not know GIF
+        if data[:3].tobytes() != b"GIF":  # `coded_size` does not support GIF
             check_size(*coded_size(data, "image"))
         if data[:2].tobytes() == START:
             _check_jpeg(data.tobytes())

@@ -13,7 +13,8 @@ NS = 1_000_000_000
 # more than DELAY_STEP_NS and stay so, the stream's clock was set, and the shortest delay is determined anew.
 DELAY_WINDOW_NS, DELAY_STEP_NS = 10 * NS, NS
 # The stream's rate is compared with that of the arrivals over the last RATE_WINDOW_NS. If stamps are computed
-# from the arrivals, the last ARRIVAL_WINDOW_NS are used, because the rate of such a stream may change.
+# from the arrivals, only the arrivals of the last ARRIVAL_WINDOW_NS are used, because the rate of such a
+# stream may change.
 RATE_WINDOW_NS, ARRIVAL_WINDOW_NS = 8 * NS, 2 * NS
 # Stamps that are computed from the arrivals are at most this much before the arrival, ns. This limits their
 # error after a change of the rate.
@@ -29,8 +30,8 @@ JITTER = 1.5
 # A wrong rate is reported only if it was computed over at least this time. The same time is necessary before
 # the stream's times are used again.
 REPORTED_SPAN_NS = 4 * NS
-# At the start a stream may deliver images at once that it stored before. Their delays shrink from image to
-# image. Images are skipped until the shortest delay is stable: for SETTLED_NS it must not shrink by more than
+# At the start a stream may deliver stored images all at once. Their delays shrink from image to image. Images
+# are skipped until the shortest delay is stable: for SETTLED_NS it must not shrink by more than
 # SETTLED_TOLERANCE_NS. No image is skipped later than SETTLE_LIMIT_NS after the first one.
 SETTLED_NS, SETTLED_TOLERANCE_NS, SETTLE_LIMIT_NS = 300_000_000, 20_000_000, 800_000_000
 
@@ -38,15 +39,16 @@ SETTLED_NS, SETTLED_TOLERANCE_NS, SETTLE_LIMIT_NS = 300_000_000, 20_000_000, 800
 class ArrivalClock:
     """Gives each image of a live stream a stamp on the clock of arrival, without the network's jitter.
 
-    The stamp is the stream's own time plus the shortest delay of the last 10 s, so that stamps keep the exact
-    distances of the stream's times. If the stream's clock steps, or one image has a wrong time, the times are
-    corrected first (`ClockSteps`).
+    The stamp is the image's time in the stream plus the shortest delay of the last 10 s, so that stamps keep
+    the exact distances of the stream's times. If the stream's clock steps, or one image has a wrong time, the
+    times are corrected first (`ClockSteps`).
 
-    Some cameras stamp their nominal rate instead of the true one. If the rate of the stream's times differs
-    from the rate of the arrivals by more than 2 %, stamps are computed from the arrivals: rate and offset are
-    fitted to them.
+    The times of some cameras follow the nominal frame rate instead of the true one. If the rate of the
+    stream's times differs from the rate of the arrivals by more than 2 %, stamps are computed from the
+    arrivals: rate and offset are fitted to them.
 
-    ``is_timed``: whether the stream has times. If not, ``own_ns`` only counts the images.
+    ``is_timed``: whether the stream has times. If not, the caller of `stamp_ns` computes ``own_ns`` from the
+    image's number and the frame rate.
     """
 
     def __init__(self, is_timed: bool = True) -> None:
@@ -54,8 +56,9 @@ class ArrivalClock:
         self._steps = ClockSteps()
         # Arrival and delay of images in the last 10 s, ns; both grow, so the first delay is the shortest.
         self._delays: deque[tuple[int, int]] = deque()
-        self._pairs: deque[tuple[int, int]] = deque()  # arrival and own time of the last images, ns
-        self._last_ns = self._own_ns = 0  # stamp and own time of the last image, ns
+        # Arrival of the last images, and their time in the stream, ns.
+        self._pairs: deque[tuple[int, int]] = deque()
+        self._last_ns = self._own_ns = 0  # stamp of the last image, and its time in the stream, ns
         self._late_ns: int | None = None  # arrival of the first of the images that arrive late, ns
         self._ready_ns: int | None = None  # `ready_ns` without its limit, ns; None before the first image
         self._limit_ns = 0  # largest possible value of `ready_ns`, ns
@@ -65,8 +68,8 @@ class ArrivalClock:
 
     @property
     def ready_ns(self) -> int:
-        """Time of arrival from which images may be used, ns. The stream stored earlier images before the
-        start."""
+        """Time of arrival from which images may be used, ns. Images that arrive earlier may get a wrong
+        stamp, because the shortest delay is not stable yet."""
         return 0 if self._ready_ns is None else min(self._ready_ns, self._limit_ns)
 
     @property
@@ -77,8 +80,8 @@ class ArrivalClock:
     def stamp_ns(self, own_ns: int, arrived_ns: int) -> int:
         """Return the stamp of the next image on the clock of arrival, ns.
 
-        ``own_ns``: the image's time in the stream, ns; ``arrived_ns``: its arrival, ns. Stamps grow, and are
-        never after the arrival.
+        ``own_ns``: the image's time in the stream, ns; ``arrived_ns``: its arrival, ns. Stamps never
+        decrease, and are never after the arrival.
         """
         if self._is_timed:
             shortest_ns = self._delays[0][1] if self._delays else None
@@ -92,7 +95,7 @@ class ArrivalClock:
         return self._last_ns
 
     def _shortest_delay(self, own_ns: int, arrived_ns: int) -> int:
-        """Return the shortest delay of the last 10 s with this image, ns, and update `ready_ns`."""
+        """Return the shortest delay of the last 10 s, including this image, ns, and update `ready_ns`."""
         delays, delay_ns = self._delays, arrived_ns - own_ns
         if self._ready_ns is None:
             self._ready_ns, self._limit_ns = arrived_ns + SETTLED_NS, arrived_ns + SETTLE_LIMIT_NS
@@ -102,8 +105,8 @@ class ArrivalClock:
         if not delays or delay_ns - delays[0][1] <= DELAY_STEP_NS:
             self._late_ns = None
         elif self._late_ns is None and 0 < own_ns - self._own_ns < DELAY_STEP_NS:
-            # The times continue evenly, so the clock was not set. After a pause, a connection delivers the
-            # images that it stored, late.
+            # The times continue evenly, so the clock was not set. After a pause, a connection delivers stored
+            # images late.
             self._late_ns = arrived_ns
         if self._late_ns is not None and arrived_ns - self._late_ns < DELAY_STEP_NS:
             return delays[0][1]
@@ -150,10 +153,10 @@ class ArrivalClock:
 
 
 def _line(pairs: deque[tuple[int, int]] | list[tuple[int, int]]) -> tuple[float, float, float]:
-    """Fit the line arrival = rate * own time + offset, and return rate, offset (ns) and spread (ns).
+    """Fit the line arrival = rate * time in the stream + offset. Return rate, offset (ns) and spread (ns).
 
-    ``pairs``: arrival and own time of each image, ns. The line is moved down until no arrival is below it.
-    The spread is the largest distance of an arrival from this line.
+    ``pairs``: each image's arrival and its time in the stream, ns. The line is moved down until no arrival is
+    below it. The spread is the largest distance of an arrival from this line.
     """
     arrived_0, own_0 = pairs[-1]
     arrived, own = np.array([(a - arrived_0, o - own_0) for a, o in pairs], np.float64).T

@@ -75,8 +75,8 @@ class ImageDecoder:
         self._base: Fraction | None = stream.time_base
         self._damaged_from: int | None = None  # number of the first damaged packet; None: images are whole
         self._damaged_ns = 0  # time since the packet `_damaged_from`, ns
-        # `_tolerates`: damage lasted too long without a key frame, damaged images are accepted now.
-        # `_was_marked`: the previous packet was marked as corrupt.
+        # `_tolerates`: whether damaged images are accepted, because the damage lasted too long without a key
+        # frame. `_was_marked`: whether the previous packet was marked as corrupt.
         self._tolerates = self._was_marked = False
         self._bad: set[int] = set()  # numbers of damaged packets whose image has not been decoded yet
         self._owed: set[int] = set()  # numbers of all packets whose image has not been decoded yet
@@ -84,7 +84,7 @@ class ImageDecoder:
         self._index = 0  # index of the next image
         self._first: int | None = None  # smallest number of a packet whose image was decoded
         self._last = -1  # largest number of a packet whose image was decoded
-        self._last_ns: int | None = None  # own time of the last image, ns
+        self._last_ns: int | None = None  # time of the last image in the stream, ns
         self.damaged = 0
         """How many packets were damaged, could not be decoded, or followed a lost packet."""
         self.left_out = 0
@@ -217,7 +217,7 @@ class _JpegDecoder:
 
     def __init__(self, context: Any) -> None:
         self._context = context
-        context.thread_type = "SLICE"  # with frame threads an error would belong to an earlier packet
+        context.thread_type = "SLICE"  # with frame threads an error would be raised only at a later packet
         self._is_strict: bool | None = None  # whether FFmpeg decodes strictly; None before the first JPEG
         self.orientation = AS_STORED
 

@@ -55,10 +55,11 @@ def _admit_other_kinds() -> None:
 
 
 def orientation(frame: av.VideoFrame, name: str) -> tuple[bool, bool, bool]:
-    """Return how the metadata of a frame require its image to be turned.
+    """Return how an image must be rotated and mirrored, as the metadata of its frame require.
 
-    Three flags: exchange rows and columns; then reverse the order of the rows; then that of the columns.
-    ``name``: the video's name in errors. Raises InputError for a rotation that is no multiple of 90 degrees.
+    The three flags mean: exchange rows and columns; then reverse the order of the rows; then reverse the
+    order of the columns. ``name``: the video's name in errors. Raises InputError for a rotation that is no
+    multiple of 90 degrees.
     """
     found: Any = _side_data(frame).get("DISPLAYMATRIX")
     if found is None:

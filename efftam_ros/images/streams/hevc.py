@@ -1,5 +1,4 @@
-"""Detects the pictures of H.265 that a decoder must leave out, because they refer to pictures before the
-start."""
+"""Detects pictures of H.265 that a decoder must leave out, because they refer to missing pictures."""
 
 from __future__ import annotations
 
@@ -28,7 +27,8 @@ class LeadingPictures:
         self._length_bytes = 0
         if head and head[0] == 1 and len(head) > 22:  # HEVCDecoderConfigurationRecord, ISO 14496-15, 8.3.3.1
             self._length_bytes = 1 + (head[21] & 3)
-        # `_is_new`: the next random access point begins a sequence; `_skips`: RASL pictures are left out.
+        # `_is_new`: whether the next random access point begins a sequence; `_skips`: whether RASL pictures
+        # are left out.
         self._is_new, self._skips = True, False
 
     def is_left_out(self, data: bytes) -> bool:

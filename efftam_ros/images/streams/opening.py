@@ -30,9 +30,9 @@ def file_url(path: str | Path) -> str:
 def choose_track(container: Any, track: int, name: str) -> tuple[Any, str]:
     """Return a video stream of a container, and a note for the user if there were several (else empty).
 
-    ``track``: number of the stream among the video streams, from 0; with `DEFAULT_TRACK` the stream that the
-    file marks as default, but no cover picture. ``name``: the file's name in error texts. Raises InputError
-    if there is no video stream, or none with this number.
+    ``track``: number of the stream among the video streams, from 0; `DEFAULT_TRACK` selects the stream that
+    the file marks as default, but never a cover picture. ``name``: the file's name in error texts. Raises
+    InputError if there is no video stream, or none with this number.
     """
     from av.stream import Disposition
 

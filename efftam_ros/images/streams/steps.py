@@ -29,14 +29,14 @@ class ClockSteps:
     def __init__(self) -> None:
         # Steps between the corrected times of consecutive images.
         self._steps: deque[int] = deque(maxlen=STEPS)
-        # Own time, corrected time and arrival of the last image.
+        # Time in the stream, corrected time and arrival of the last image.
         self._own_ns = self._corrected_ns = self._arrived_ns = 0
         self._is_first = True
-        # `_correction_ns` is added to the own times; `_former_ns` was added before the last step of the
-        # clock.
+        # `_correction_ns` is added to the times in the stream; `_former_ns` was added before the last step of
+        # the clock.
         self._correction_ns = self._former_ns = 0
-        # While the images after a gap are checked: arrival at which the check ends; by how much the gap's
-        # arrivals are longer than its times; shortest delay before the gap.
+        # Three numbers while the images after a gap are checked: the arrival at which the check ends; by how
+        # much the gap in the arrivals is longer than the gap in the times; the shortest delay before the gap.
         self._checked: tuple[int, int, int] | None = None
         self._shortest_ns: int | None = None  # shortest delay of the images since the gap
         self.found = 0
@@ -95,10 +95,10 @@ class ClockSteps:
             self._correction_ns = self._corrected_ns + longest_ns - own_ns
 
     def _check(self, own_ns: int, arrived_ns: int) -> None:
-        """Correct a step of the clock that a gap of the stream hid, because it went back by less than the
-        gap.
+        """Correct a backward step of the clock during a gap of the stream.
 
-        Such a step makes all delays after the gap longer than before. The delays are compared when `CHECK_NS`
+        If the step is shorter than the gap, the times still grow, and `_follow` can't detect the step. But
+        the step makes all delays after the gap longer than before. The delays are compared when `CHECK_NS`
         has passed.
         """
         if self._checked is None:

@@ -21,12 +21,12 @@ STEPS = 16
 # A time is right, without a look at later images, if it differs from the expected time by less than this
 # share of a period.
 EXPECTED_SHARE = 0.25
-# Some of the next times may be too small, and a later one fits again. Then either the small times are wrong,
-# or the clock was set back. It was set back if the time up to the one that fits is less than MIN_SHARE
-# periods per image.
+# Some of the next times may be too small, until a later time fits again. Then either the small times are
+# wrong, or the clock was set back. The clock was set back if less than MIN_SHARE periods per image lie
+# between the last stamp and the time that fits.
 MIN_SHARE = 0.6
 # If the times step back by at most MAX_CLOCK_STEP_NS, the recorder's clock was set. The shift that
-# compensates the step is then reduced again, per image by the share RETURN_SHARE of a period.
+# compensates the step is then reduced again: with each image by the share RETURN_SHARE of a period.
 MAX_CLOCK_STEP_NS, RETURN_SHARE = 1_000_000_000, 0.1
 # Two times are equal if they differ by less than MIN_STEP_NS, or by less than the share MIN_STEP_SHARE of a
 # period, whichever is shorter.
@@ -70,13 +70,15 @@ class DisplayOrder:
     """
 
     def __init__(self) -> None:
-        self._past: deque[tuple[int, int]] = deque(maxlen=BEFORE)  # number and own time of the last images
+        # The last images: number of the image's packet, and the image's time in the stream, ns.
+        self._past: deque[tuple[int, int]] = deque(maxlen=BEFORE)
 
     def is_wrong(self, images: Iterable[Timed]) -> bool:
-        """Return whether the own times are decoding times.
+        """Return whether the times in the stream are decoding times.
 
-        They are if they grow better in the order of decoding than in the order of display. ``images``: the
-        next images in the order of display; they are examined together with the images that were added.
+        They are decoding times if they decrease less often in the order of decoding than in the order of
+        display. ``images``: the next images in the order of display; they are examined together with the last
+        images that were passed to `add`.
         """
         known = [*self._past, *((i.number, i.own_ns) for i in images if i.own_ns is not None)]
         return _descents([own for _, own in known]) > _descents([own for _, own in sorted(known)])
@@ -87,10 +89,11 @@ class DisplayOrder:
             self._past.append((image.number, image.own_ns))
 
     def time_ns(self, image: Sent) -> int | None:
-        """Record the next live image and return its time, ns, or None.
+        """Record the next live image and return its time, ns, or None if it has no time.
 
-        This is its own time if that is a time of display. Else it is the decoding time of the packet that
-        made the decoder return the image, which differs from the time of display by a constant.
+        This is the time of display if the stream contains times of display. Otherwise it is the decoding time
+        of the packet that made the decoder return the image. This decoding time differs from the time of
+        display by a constant.
         """
         self.add(image)
         return image.sent_ns if self.is_wrong(()) else image.own_ns
@@ -109,17 +112,17 @@ class FileTimes:
         self._steps: deque[int] = deque([max(1, period_ns)] * STEPS, STEPS)
         self._start_ns = start_ns
         self._order = DisplayOrder()
-        # Own times of the images that have no stamp yet, sorted, ns.
+        # Times from the file for the images that have no stamp yet, sorted, ns.
         self._unused: list[int] = []
-        # Subtracted from decoding times that are used in place of times of display, ns; None before the
-        # first.
+        # Difference that is subtracted from decoding times when they replace times of display, ns. None
+        # before the first such time.
         self._delay_ns: int | None = None
         self._last_ns: int | None = None  # stamp of the last image, without `moved_ns`
-        self._is_known = False  # whether the file's own time was used for any image
-        self._shift_ns = 0  # added to the own times, ns
+        self._is_known = False  # whether a time from the file was used for any image
+        self._shift_ns = 0  # added to the times from the file, ns
         self._clock_shift_ns = 0  # the part of `_shift_ns` that is reduced again, image by image
         self.moved_ns = 0
-        """Added to all stamps, ns, so that the first one is not negative."""
+        """Time that is added to all stamps, ns, so that the first stamp is not negative."""
         self.mended = 0
         """How many images had a missing or wrong time."""
         self.restarts = 0
@@ -181,8 +184,9 @@ class FileTimes:
                 del self._unused[bisect_left(self._unused, own_ns)]
             return [image.own_ns for image in waiting]
         times = self._unused[: len(waiting)]
-        if times:
-            del self._unused[0]
+        if not times:
+            return [None] * len(waiting)
+        del self._unused[0]
         if self._delay_ns is None:
             is_first = self._last_ns is None and self._start_ns is not None
             self._delay_ns = times[0] - self._start_ns if is_first and self._start_ns is not None else 0
@@ -191,7 +195,7 @@ class FileTimes:
     def _checked(self, times: list[int | None]) -> int:
         """Return the first of ``times`` plus `_shift_ns`, ns, or a replacement if this time is wrong.
 
-        ``times``: own times of the next images, ns, in the order of display.
+        ``times``: times from the file for the next images, ns, in the order of display.
         """
         period_ns, last_ns = round(median(self._steps)), self._last_ns
         self._take_shift_back(times[0], period_ns)
@@ -252,7 +256,7 @@ class FileTimes:
         """Reduce the shift that follows from a step of the clock, or end it if the clock stepped forward
         again.
 
-        ``time_ns``: own time of the next image, ns, or None.
+        ``time_ns``: time from the file for the next image, ns, or None.
         """
         last_ns, shift_ns = self._last_ns, self._shift_ns
         if time_ns is None or last_ns is None or not shift_ns:
@@ -270,7 +274,7 @@ class FileTimes:
 
 
 def _are_even(times: list[int | None], period_ns: int) -> bool:
-    """Return whether all times are known and grow. Only the first may be None."""
+    """Return whether all times are known and grow. A None in the first place is allowed."""
     known = [time for time in times if time is not None]
     least_ns = _least_step_ns(period_ns)
     is_whole = len(known) == len(times) - (times[0] is None)
@@ -278,7 +282,7 @@ def _are_even(times: list[int | None], period_ns: int) -> bool:
 
 
 def _least_step_ns(period_ns: int) -> float:
-    """Return the least difference of two times that are not equal, ns."""
+    """Return the largest difference of two times that count as equal, ns."""
     return min(MIN_STEP_NS, MIN_STEP_SHARE * period_ns)
 
 

@@ -35,7 +35,8 @@ def selection_message(selection: Selection) -> TargetSelection:
     """
     if selection.stamp_ns > MAX_STAMP_NS:
         raise InputError(
-            f"the selection is on an image of {selection.stamp_ns} ns; stamps end at {MAX_STAMP_NS} ns"
+            f"the selection's stamp is {selection.stamp_ns} ns; the largest stamp of a message is"
+            f" {MAX_STAMP_NS} ns"
         )
     units = TargetSelection.NORMALIZED if selection.normalized else TargetSelection.PIXELS
     message = TargetSelection(target_id=selection.target_id, units=units, kind=TargetSelection.CLEAR)

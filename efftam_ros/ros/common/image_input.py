@@ -29,9 +29,9 @@ MAX_NAMED = 3
 # If a publisher exists and no image arrives from it for DEAF_S seconds, the subscription is made again. This
 # time doubles at each new subscription, up to LONGEST_DEAF_S.
 DEAF_S, LONGEST_DEAF_S = 2.0, 60.0
-# Time after the first new subscription, s, when this process should become another DDS participant if no
-# image has ever arrived: it may have the participant number of a killed process. The time is longer than a
-# slow camera needs to start.
+# A process that has the DDS participant number of a killed process may receive no image. So this process
+# should take another number if no image has arrived RENEWAL_S seconds after the subscription was made again
+# for the first time. This time is longer than a slow camera needs to start.
 RENEWAL_S = 10.0
 
 
@@ -108,8 +108,11 @@ class ImageInput:
         self._given = is_transport
         self._wanted = self._overridden(reliability)
         self._cameras = PublishingNodes()
-        self._arrived_s: float | None = None  # when the last image arrived
-        self._there_s: float | None = None  # since when the topic has had a publisher of the right type
+        # Arrival of the last image, s on the steady clock; None before the first image.
+        self._arrived_s: float | None = None
+        # When a publisher of the right type was first seen on the topic, s on the steady clock; None while
+        # there is no such publisher.
+        self._there_s: float | None = None
         self._patience_s, self._made_anew = DEAF_S, 0
         self._first_anew_s = 0.0
         topic = self._choose_topic()
@@ -121,10 +124,11 @@ class ImageInput:
 
     @property
     def camera_info_topic(self) -> str:
-        """Topic of the calibration: the remapped ``camera_info``, else the topic beside the images.
+        """Topic of the camera's calibration.
 
-        A remap to the name that ``camera_info`` has anyway can't be recognised. So the topic of that name is
-        used if it is published and the topic beside the images is not.
+        If the user remaps ``camera_info``, this is the remapped topic. Else it is the topic camera_info in
+        the namespace of the image topic, see `camera_info_beside`. If only this node's own topic
+        ``camera_info`` is published, that topic is used: a remap to its default name can't be recognised.
         """
         resolved = str(self._node.resolve_topic_name("camera_info"))
         beside = camera_info_beside(self.base_topic)
@@ -187,20 +191,20 @@ class ImageInput:
 
     @property
     def renewal(self) -> str:
-        """Why this process should become another DDS participant, in one line; empty if it should not.
+        """Why this process should start again with another DDS participant number; empty if it should not.
 
-        It should if a publisher exists and no subscription has ever received an image from it.
+        The process should do so if a publisher exists and no subscription has ever received an image from it.
         """
         if self._arrived_s is not None or not self._made_anew or self._there_s is None:
             return ""
         if time.monotonic() - max(self._first_anew_s, self._there_s) < RENEWAL_S:
             return ""
-        return f"no image of {self.topic} has ever arrived, although it has a publisher: {self._anew}"
+        return f"no image of {self.topic} has arrived, although the topic has a publisher: {self._anew}"
 
     @property
     def _anew(self) -> str:
         times = "once" if self._made_anew == 1 else f"{self._made_anew} times"
-        return f"the subscription was made anew {times}"
+        return f"the subscription was renewed {times}"
 
     def close(self) -> None:
         self._node.destroy_subscription(self._current.handle)
@@ -212,11 +216,15 @@ class ImageInput:
         """
         found = self._publishers(self.topic)
         if not found:
-            return f"nothing publishes {self.topic} any more" if have_come else self._explain_nobody()
+            return (
+                f"nothing publishes {self.topic} any more; check that the camera driver runs"
+                if have_come
+                else self._explain_nobody()
+            )
         if all(info.topic_type != self._type for info in found):
             return (
-                f"{self.topic} is published as {found[0].topic_type} ({self._named(found)}), this node reads"
-                f" {self._type}; {self._other_transport(found[0].topic_type)}"
+                f"{self.topic} is published as {found[0].topic_type} ({self._named(found)}), but this node"
+                f" reads {self._type}; {self._other_transport(found[0].topic_type)}"
             )
         offered = [info for info in found if info.topic_type == self._type]
         is_reliable = self._current.reliability is ReliabilityPolicy.RELIABLE
@@ -225,12 +233,12 @@ class ImageInput:
         if is_reliable and matched_by_qos and not all(map(_is_reliable, offered)):
             return (
                 f"{self.topic} is published best effort ({self._named(offered)}) and this node subscribes"
-                " reliably: nothing arrives; set image_reliability to auto"
+                " reliably, so no image arrives; set image_reliability to auto"
             )
         if have_come:
             named = self._named(offered)
             anew = f"; {self._anew}" if self._made_anew else ""
-            return f"the publisher of {self.topic} ({named}) is there, and nothing arrives from it{anew}"
+            return f"the publisher of {self.topic} ({named}) still runs, but no image arrives from it{anew}"
         # Imported here, because it is needed only when images are lost.
         from efftam_ros.ros.common.large_images import CAMERA_NODE, large_image_remedy
 
@@ -238,8 +246,8 @@ class ImageInput:
             return f"no image of {CAMERA_NODE} has arrived: its log shows whether it waits for its stream"
         anew = f" ({self._anew})" if self._made_anew else ""
         return (
-            f"{self.topic} is published ({self._named(offered)}) and nothing arrives{anew}: the camera sends"
-            f" nothing, or all is lost on the way; {large_image_remedy(is_reliable)}"
+            f"{self.topic} is published ({self._named(offered)}) and no image arrives{anew}: the camera sends"
+            f" no images, or all are lost on the way; {large_image_remedy(is_reliable)}"
         )
 
     def _explain_nobody(self) -> str:

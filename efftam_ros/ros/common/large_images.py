@@ -22,7 +22,7 @@ def large_image_remedy(is_reliable: bool) -> str:
     # With Zenoh this would not help. Zenoh sends messages of both reliabilities over TCP, and drops both if
     # the network is congested.
     if not is_reliable and not middleware().startswith(ZENOH):
-        remedy += ", or have the driver publish reliably, with image_reliability auto here"
+        remedy += ", or set the camera driver to publish reliably, and image_reliability of this node to auto"
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     if load > OVERLOAD * cores:
         remedy += (
@@ -43,9 +43,9 @@ def _of_the_middleware() -> str:
                 " this file, too"
             )
         return (
-            "images above 0.5 MB do not fit the default shared memory of Fast DDS: start BOTH the camera"
-            f" driver and this node with {names} set to efftam_ros's config/fastdds_images.xml (the driver's"
-            " counts most)"
+            "images above 0.5 MB do not fit the default shared memory of Fast DDS: start BOTH the"
+            f" camera driver and this node with {names} set to efftam_ros's config/fastdds_images.xml (this"
+            " is most important for the driver)"
         )
     if used.startswith(CYCLONE_DDS):
         return (
@@ -57,4 +57,4 @@ def _of_the_middleware() -> str:
             "the link or this machine is too slow for the images: lower the camera's rate or size, or"
             " publish them compressed"
         )
-    return f"see how {used} is set up for large messages"
+    return f"read in the documentation of {used} how to set it up for large messages"

@@ -132,8 +132,10 @@ def passed_over(context: Any) -> list[LogInfo]:
 
 
 def parameter_file(name: str) -> str | None:
-    """Return the path of the shipped parameter file ``name``. If none has this name, ``name`` is a path: it
-    is returned if it is a file, else None is returned."""
+    """Return the path of a parameter file; None if there is no such file.
+
+    ``name``: name of a shipped parameter file, without .yaml; else a path.
+    """
     shipped = CONFIG / f"{name}.yaml"
     path = shipped if shipped.is_file() else expanded(name)
     return str(path) if path.is_file() else None

@@ -136,7 +136,7 @@ class ReportingNode(LifecycleNode):
         If the configuration fails, the node stays unconfigured, and can be configured by a client later.
         """
         if not self.get_parameter("autostart").value:
-            self.get_logger().info("autostart is off: waiting to be configured")
+            self.get_logger().info("autostart is false: configure and activate the node (ros2 lifecycle set)")
         elif self.trigger_configure() == TransitionCallbackReturn.SUCCESS:
             self.trigger_activate()
 
@@ -288,7 +288,7 @@ class Subscriptions:
             )
 
         events = _EventCallbacks(incompatible_qos=on_incompatible, message_lost=lost)
-        events.report = lambda: self._report(f"{middleware()} does not count the messages that {topic} loses")
+        events.report = lambda: self._report(f"{middleware()} can't count the lost messages of {topic}")
         return events
 
 
@@ -318,7 +318,8 @@ class Throttle:
     def __init__(self, write: Callable[[str], object], burst: int = 1, period_s: float = PERIOD_S) -> None:
         self._write, self._burst, self._period_s = write, burst, period_s
         self._lock = threading.Lock()
-        self._passed: dict[str, deque[float]] = {}  # when the last lines were passed, by kind
+        # Times of the last `burst` lines that were passed to `write`, s on the steady clock, by kind.
+        self._passed: dict[str, deque[float]] = {}
         self._held: dict[str, int] = {}  # number of suppressed lines not reported yet, by kind
 
     def __call__(self, kind: str, text: str) -> None:
@@ -330,7 +331,7 @@ class Throttle:
                 return
             passed.append(now)
             held = self._held.pop(kind, 0)
-        self._write(f"{text} ({held} more like it)" if held else text)
+        self._write(f"{text} ({held} similar lines left out)" if held else text)
 
 
 class ThrottledLog:

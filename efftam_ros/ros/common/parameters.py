@@ -69,7 +69,7 @@ class ParameterSet:
             if configured and f.name in self.fixed:
                 reasons.append(
                     f"{f.name} can't become {shown(changes[f.name])} while the node is configured; deactivate"
-                    " and clean it up first (ros2 lifecycle set)"
+                    " and clean up the node first (ros2 lifecycle set)"
                 )
                 continue
             try:

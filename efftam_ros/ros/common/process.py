@@ -102,7 +102,7 @@ AFTER_ERROR_S, ERROR_PERIOD_S = 0.01, 5.0
 def run_node(
     name: str, make: Callable[[], Any], args: list[str] | None, help_text: Callable[[], str] | None = None
 ) -> int:
-    """Run the node that ``make`` returns until a signal.
+    """Make a node by ``make``, and run it until the process receives a signal of `SIGNALS`.
 
     ``make`` and the node's ``start()`` may raise InputError. ``close()`` ends the node. The node may also
     have these attributes:
@@ -358,7 +358,7 @@ def _run(stop: StopFlag, name: str, make: Callable[[], Any], args: list[str] | N
         # The clean-up of the libraries is skipped: one may abort when it frees memory on the lost device.
         _end_at_once(DEVICE_LOST)
     if renewal and not stop.asked:
-        print(f"{name}: {renewal}; the node is started again as another participant", file=sys.stderr)
+        print(f"{name}: {renewal}; the node now starts again as another DDS participant", file=sys.stderr)
         renew()
     if getattr(node, "is_stuck", False):
         _end_at_once(0)

@@ -23,14 +23,14 @@ class PublishingNodes:
 
     def __init__(self) -> None:
         self._known: dict[str, set[bytes]] = {}  # ids of all publishers that each node ever had
-        self._since_s: dict[tuple[str, bytes], float] = {}  # when each present publisher appeared
+        self._since_s: dict[tuple[str, bytes], float] = {}  # when each present publisher was first found, s
 
     def look(self, found: Collection[tuple[str, bytes]], now_s: float) -> tuple[tuple[str, ...], bool]:
         """Compare the publishers with those of the last call.
 
         ``found``: node name and id of each publisher, see `identities`. ``now_s``: time on a steady clock.
-        Returns the sorted names of the nodes, in which a name stands once for each node that has it, and
-        whether a node was started again since the last call.
+        Returns the sorted names of the nodes, and whether a node was started again since the last call. If
+        several nodes have the same name, the name is repeated.
         """
         has_restarted = any(name in self._known and own not in self._known[name] for name, own in found)
         for name, own in found:

@@ -133,7 +133,7 @@ class Statistics:
         self._refusal = ""
         self._incompatible = ""  # why a publisher's QoS does not match; empty once an image arrives
         self._input: Mapping[str, str] = {}
-        self._explanation = "is the topic image right?"
+        self._explanation = "check the topic of the images (remap image)"
         self._shared: Sequence[str] = ()
         self._still_s = 0.0
 
@@ -291,7 +291,7 @@ class Statistics:
         period_s = median(b - a for a, b in pairwise(moments_s))
         if period_s <= image_timeout_s or silence_s > MAX_MISSED * period_s:
             return ""
-        return f"images come every {period_s:.2g} s: set image_timeout above twice that"
+        return f"an image arrives only every {period_s:.2g} s: set image_timeout to more than twice this time"
 
     def verdict(self, now_s: float, setup: Setup, image_timeout_s: float) -> Health:
         """Return the health since the last call. The most severe finding gives its level and its message."""
@@ -372,8 +372,11 @@ def _number(value: float | None) -> str:
 
 
 def _quantile_ms(ordered_s: Sequence[float], share: float) -> str:
-    """Return a quantile as text, in ms: the smallest of the ordered values (s) that is at least as large as
-    the share ``share`` (0..1) of them; empty if there are none."""
+    """Return a quantile of durations as text, in ms; empty if there are no durations.
+
+    ``ordered_s``: the durations in ascending order, s. ``share``: share of the durations that are not longer
+    than the quantile, 0..1; 0.5 gives the median.
+    """
     if not ordered_s:
         return ""
     rank = -(-len(ordered_s) * share // 1)  # rounded up

@@ -92,13 +92,13 @@ class KeptImages:
     def find(self, stamp_ns: int) -> ReceivedImage:
         """Return the image with this stamp, ns (0: the newest), or the nearest image.
 
-        The nearest image is returned if its distance is at most about half the interval between kept images
-        there. The image with the stamp itself may have been lost in transport or removed. Raises InputError
-        if no image is near enough; the message gives the distance.
+        The image with exactly this stamp may have been lost in transport or removed. The image with the
+        nearest stamp is then returned, if the stamps differ by at most about half the interval between the
+        kept images around ``stamp_ns``. Raises InputError if no image is near enough.
         """
         newest = self.newest
         if newest is None:
-            why = "select once images come (is the topic image right?)"
+            why = "select when images arrive; if none arrives, check the topic of the images (remap image)"
             raise InputError(ReasonCode.NO_IMAGE.reason(why=why))
         if stamp_ns == 0:
             return newest
@@ -264,10 +264,11 @@ class FrameBuffer:
     ``keep_s``, ``keep_bytes``: limits of the kept images, see `KeptImages`. ``timeout_s``: time without an
     image after which images count as stopped, s.
 
-    Normally the loop gets the newest image for all targets, and the images between are dropped. For a target
-    that was selected on an older image, the loop gets the images since then in order. It skips so many of
-    them that the target catches up with the camera soon. Each target that catches up and the group of all
-    other targets get images in turn.
+    Normally the loop gets the newest image for all targets. Images that arrive while the loop is processing
+    an image are dropped, except the newest. For a target that was selected on an older image, the loop gets
+    later images in the order of their arrival. Some of these images are skipped, so that the target soon
+    catches up with the camera. Each target that catches up and the group of all other targets get images in
+    turn.
     """
 
     def __init__(self, keep_s: float, keep_bytes: int, timeout_s: float = math.inf) -> None:
@@ -279,20 +280,21 @@ class FrameBuffer:
         # The last processed image of each target that catches up with the camera, by target id. The order is
         # that in which these targets have their turns.
         self._behind: dict[int, ReceivedImage] = {}
-        self._newest_has_turn = True  # whether the newest image is next, or one for a target that catches up
+        # True: the loop gets the newest image next. False: it gets an image for a target that catches up.
+        self._newest_has_turn = True
         self._waiting_s: float | None = None  # when an unprocessed image began to wait, s; None: none waits
         # Commands that the loop has not taken yet. The key of a command to select or clear is the target id,
         # the key of a command to steer is None.
         self._commands: dict[int | None, Marked | Clear | Steer] = {}
         self._proposal: Marked | None = None  # newest request for a proposal, not taken by the loop yet
-        # Time of the last proposal, and `_furthest` at that time.
+        # Time of the last proposal, s on the steady clock, and `_furthest` at that time.
         self._proposed_s, self._proposed_image = -math.inf, -1
         self._settings: TrackerConfig | None = None  # new settings, not taken by the loop yet
         self._followed = NOBODY
         self._selecting: int | None = None  # the target whose selection the loop is processing
         self._closed = False
         self.frame_s = 0.0
-        """Present duration of one step for all targets together, s; 0 before the first step."""
+        """Time that the loop now needs to process an image for all targets, s; 0 before the first image."""
 
     def limit(self, keep_s: float, keep_bytes: int, timeout_s: float = math.inf) -> None:
         """Change the limits.
@@ -310,9 +312,9 @@ class FrameBuffer:
             return self._kept.newest
 
     def stale(self, now_s: float) -> Reason:
-        """Return the reason IMAGES_STOPPED if no image has arrived for the timeout; else an empty reason.
+        """Return the reason IMAGES_STOPPED if the newest image arrived more than ``timeout_s`` ago.
 
-        It is also empty before the first image.
+        Else the reason is empty, also before the first image. `limit` changes ``timeout_s``.
         """
         with self._condition:
             newest, timeout_s = self._kept.newest, self._timeout_s
@@ -322,7 +324,7 @@ class FrameBuffer:
         return ReasonCode.IMAGES_STOPPED.reason(silence_s=silence_s, timeout_s=timeout_s)
 
     def done(self, frame: ReceivedImage, now_s: float) -> None:
-        """Note that the image was answered or refused. A newer image counts as waiting from ``now_s`` on."""
+        """Record that an image was answered or refused. From ``now_s`` on, a newer one counts as waiting."""
         with self._condition:
             self._waiting_s = None if frame is self._kept.newest else now_s
 
@@ -436,8 +438,8 @@ class FrameBuffer:
     def take(self, frame_s: float = 0.0, followed: Followed = ONE) -> Task | None:
         """Wait for the next task of the loop and return it; None once the buffer is closed.
 
-        ``frame_s``: present duration of one step for all targets together, s. ``followed``: the targets that
-        exist now.
+        ``frame_s``: time that the loop now needs to process an image for all targets, s. ``followed``: the
+        targets that exist now.
         """
         with self._condition:
             self.frame_s, self._followed, self._selecting = frame_s, followed, None
@@ -523,7 +525,7 @@ class FrameBuffer:
         return next((frame for frame in ahead if frame.stamp_ns >= target_ns), ahead[-1])
 
     def _advance(self, chosen: ReceivedImage) -> int:
-        """Note that the loop takes this image; return how many images before it will never be processed."""
+        """Record that the loop takes this image. Return how many images before it will never be processed."""
         skipped = max(0, chosen.number - 1 - self._furthest)
         self._furthest = max(self._furthest, chosen.number)
         return skipped

@@ -118,7 +118,7 @@ class TrackingLoop:
 
     @property
     def _round_s(self) -> float:
-        """Present duration of one step for all targets together, s."""
+        """Time that the loop now needs to process an image for all targets, s; 0 before the first image."""
         count = len(self._targets.ids)
         return self._target_s * max(1, count if self._limit is None else min(count, self._limit))
 
@@ -189,7 +189,7 @@ class TrackingLoop:
     def _process(self, task: Process) -> None:
         """Decode an image, update its targets, and publish each target's answer as soon as it is computed.
 
-        What later images need is computed after all answers are published.
+        The targets' memory, which only later images use, is updated after all answers are published.
         """
         begin_s, frame = time.monotonic(), task.frame
         command = None if task.selection is None else task.selection.command
@@ -272,7 +272,7 @@ class TrackingLoop:
             if interval_s is not None and target_s * count > interval_s:
                 self._limit = most = max(MIN_TURNS, int(interval_s / target_s))
                 self._table.turns = (
-                    f"{most} of {count} targets are processed in an image, in turn: one takes"
+                    f"only {most} of {count} targets are processed in each image, in turn: one target takes"
                     f" {1e3 * target_s:.0f} ms, and an image comes every {1e3 * interval_s:.0f} ms"
                 )
         if before is not None and self._limit is None:

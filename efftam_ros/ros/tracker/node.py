@@ -55,7 +55,7 @@ class TrackerNode(ReportingNode):
 
     | transition | creates | releases |
     |---|---|---|
-    | configure | the loop's thread, in which the back end opens the bundle, publishers, services | |
+    | configure | publishers, services, the loop's thread, in which the back end opens the bundle | |
     | activate | subscriptions | |
     | deactivate | | subscriptions (after the current frame), the targets |
     | cleanup, shutdown | | publishers, services, back end, the loop's thread |
@@ -283,7 +283,7 @@ class TrackerNode(ReportingNode):
         try:
             if self._session is None:
                 reason = ReasonCode.NODE_INACTIVE.reason()
-                assert self._outputs is not None  # the outputs exist as long as the services
+                assert self._outputs is not None  # the outputs exist as long as the services exist
                 asked = getattr(request, "selection", request)
                 command = Command(getattr(asked, "header", None), asked.target_id)
                 self._outputs.publish_result(command, Outcome.REFUSED, reason)

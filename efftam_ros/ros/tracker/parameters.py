@@ -20,8 +20,7 @@ RELIABILITIES = ("auto", "reliable", "best_effort")
 class NodeConfig(PipelineConfig):
     """Settings of the node itself: network, images, selections, diagnostics. Times are in seconds."""
 
-    # This replaces a field of the base class, so its place in the parameter file is among the settings of the
-    # pipeline.
+    # The base class also has this field. So the parameter file lists it among the settings of the pipeline.
     max_targets: int = setting(
         4, "largest number of targets; each needs memory, also on a GPU", within=(1, MAX_TARGETS)
     )

@@ -122,8 +122,8 @@ class Outputs:
         The predicted box is for the present time on the image's clock: the image's stamp plus the time since
         its arrival. Delays before the arrival (exposure, transport) are not known and not included.
 
-        Returns the answer, and the fault for which it has no bearing although the camera is known. The fault
-        is empty if the answer has a bearing or the camera is not known.
+        Returns the answer and a fault. The fault is the reason why the answer has no bearing; it is empty if
+        the answer has a bearing, or if the camera's calibration is not known.
         """
         target_id, track, tracker, seconds = step
         with self.table.lock:

@@ -38,7 +38,7 @@ from efftam_ros.ros.tracker.parameters import NodeConfig
 
 # The message type of the topic `click`, by the value of the parameter `clicks`.
 CLICK_TYPES: dict[str, Any] = {"point_stamped": PointStamped, "point": Point}
-# Memory of a kept image besides its pixels and its frame_id, bytes: its Python objects.
+# Memory that the Python objects of a kept image take in addition to its pixels and its frame_id, bytes.
 OVERHEAD_BYTES = 2048
 
 
@@ -81,7 +81,10 @@ class Receiver:
             self._read_camera(self._camera_info)
 
     def look(self) -> None:
-        """Check which nodes publish, and subscribe anew where that requires it. Call it regularly."""
+        """Subscribe again if the topic or QoS of the images, or the topic of camera_info, has changed.
+
+        Call this method regularly.
+        """
         self.input.look()
         if self.input.camera_info_topic != self._camera_topic:
             self._subscriptions.remove(self._camera_subscription)
@@ -148,7 +151,7 @@ class Receiver:
 
     @property
     def image_range(self) -> str:
-        """The levels of 16-bit images shown as black and white, for diagnostics; empty if there are none."""
+        """Pixel values of 16-bit images that are shown as black and as white; empty without such images."""
         return self._reader.levels.text if self._reader.levels is not None else ""
 
     def describe_camera(self) -> str:
@@ -299,7 +302,9 @@ class Selections:
         refused, reason = message, NO_REASON
         try:
             if check_selection(message) is Kind.CLEAR:
-                raise InputError("CLEAR proposes no box; give a box, points or a mask")
+                raise InputError(
+                    "a selection of kind CLEAR has no object to propose; give a box, points or a mask"
+                )
             frame, prompt = self._drawn(message)
             refused = self._buffer.propose(Command(message.header, message.target_id), frame, prompt)
             reason = ReasonCode.SUPERSEDED.reason(kind="request")
@@ -344,8 +349,8 @@ def click_selection(click: Any, newest: Any) -> TargetSelection:
         frame = click.header.frame_id
         if newest is not None and frame and frame != newest.frame_id:
             raise InputError(
-                f"the click is in the frame {shown(frame)}, the images in {shown(newest.frame_id)}; publish"
-                " pixels of the image, with its frame_id or none"
+                f"the click has the frame_id {shown(frame)}, the images have {shown(newest.frame_id)};"
+                " publish the click in pixels of the image, with the frame_id of the images or an empty one"
             )
         if newest is not None and stamp_ns(click.header.stamp) <= stamp_ns(newest.stamp):
             selection.header.stamp = click.header.stamp

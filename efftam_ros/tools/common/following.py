@@ -23,10 +23,10 @@ def follow(
     masked: bool = False,
     ids: Collection[int] | None = None,
 ) -> tuple[Answers, float]:
-    """Process a frame for the targets, and return their answers and the time spent on masks, s.
+    """Process a frame for the targets. Return their tracks and masks, and the time spent on the masks, s.
 
-    ``prompts``: selections on this frame, by target id; ``masked``: whether the answers have masks; ``ids``:
-    the targets that are processed besides the selected ones, None: all.
+    ``prompts``: selections on this frame, by target id; ``masked``: whether masks are computed; ``ids``: the
+    targets that are processed besides the selected ones, None: all.
     """
     answers: Answers = {}
     masks_s = 0.0

@@ -16,7 +16,8 @@ from efftam_ros.images.video import NS
 # A box that covers more than LARGE_SHARE of the image seldom contains only one object. A box with a side
 # below SMALL_PX, px, seldom contains a whole object.
 LARGE_SHARE, SMALL_PX = 0.25, 8.0
-# If the standard deviation of the grey levels (0..255) is smaller, the box shows nothing that can be tracked.
+# If the standard deviation of the grey levels (0..255) is below this, the box shows nothing that can be
+# tracked.
 PLAIN_LEVELS = 8.0
 MISSED = (TrackState.COASTING, TrackState.LOST)
 
@@ -31,9 +32,10 @@ class LossCause(Enum):
 
 
 def lost_after_s(tracks: Sequence[Track]) -> float | None:
-    """Return the time from a target's selection to its loss, s; None if it was never lost, or ever TRACKING.
+    """Return the time from a target's selection to its loss, s.
 
-    ``tracks``: all tracks of one target, from its selection on.
+    None if the target was never lost, or was in the state TRACKING at any time. ``tracks``: all tracks of one
+    target, from its selection on.
     """
     if any(track.state is TrackState.TRACKING for track in tracks):
         return None

@@ -1,4 +1,4 @@
-"""Ends a command in order on SIGINT, SIGTERM and SIGHUP (sent when a remote terminal is disconnected)."""
+"""Ends a command cleanly on SIGINT, SIGTERM and SIGHUP (sent when a remote terminal is disconnected)."""
 
 import signal
 import sys

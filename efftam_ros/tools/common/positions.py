@@ -34,7 +34,8 @@ class Positions(Protocol):
 
 
 class TrackAction(argparse.Action):
-    """Action of --track: a number selects the video track; a file name is where ground tracks are written."""
+    """Action of --track: a number selects the video track; a file name states where to write ground
+    tracks."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         if values.lstrip("-").isdecimal():

@@ -51,7 +51,8 @@ def add_rerun_argument(group: argparse._ActionsContainer) -> None:
 
 
 def rerun_output(path: Path | None) -> Output:
-    """Return the output of --rerun, for `check_outputs`. ``path``: the option's value, or None.
+    """Return the output file of --rerun as an `Output`, which `check_outputs` can check. ``path``: the
+    option's value, or None.
 
     Raises InputError if efftam_workshop is not installed, and ModuleNotFoundError if Rerun is not installed.
     """

@@ -176,7 +176,7 @@ def fastdds_profile() -> Finding:
     if not middleware().startswith(FAST_DDS):
         return row(ROS, name, f"not used: the middleware is {middleware()}")
     if not values:
-        found = "not set: images above 0.5 MB get lost on Fast DDS (the launch file sets it)"
+        found = "not set: images above 0.5 MB get lost on Fast DDS (the launch file sets the profile)"
         return row(ROS, name, found, remedy)
     for variable, value in values:
         if not Path(value).is_file():
@@ -203,8 +203,8 @@ SMI = ("--query-gpu=name,driver_version,memory.total,compute_cap", "--format=csv
 def environment(root: Path = Path("/")) -> dict[str, Any]:
     """Return the facts that the results of a measurement depend on, as JSON values by name.
 
-    Hardware, driver, clocks and versions of packages. None for a part that does not exist. ``root``: root of
-    the file system, for tests.
+    The facts describe hardware, driver, clocks and versions of packages. A fact on a part that does not exist
+    is None. ``root``: root of the file system, for tests.
     """
     cpu = re.search(r"^model name\s*:\s*(.+)$", text_of(root / "proc/cpuinfo"), flags=re.M)
     kernel = re.search(r"\b\d+\.\d+(\.\d+)?\b", text_of(root / "proc/driver/nvidia/version"))

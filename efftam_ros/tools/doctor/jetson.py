@@ -31,7 +31,7 @@ row = partial(checks.row, JETSON)
 def jetson_findings(root: Path = Path("/")) -> Iterator[Finding]:
     """Yield the findings on a Jetson, in the order in which they should be corrected.
 
-    On another computer, yield the only finding that this is no Jetson. ``root``: root of the file system, for
+    On another computer the only finding states that this is no Jetson. ``root``: root of the file system, for
     tests.
     """
     yield jetpack(root)
@@ -54,7 +54,7 @@ def jetpack(root: Path) -> Finding:
     """Return the finding on the version of JetPack."""
     release = jetson_release(root)
     if not release:
-        return row("JetPack", "this is not a Jetson", "run it on the board that flies", "wrong")
+        return row("JetPack", "this is not a Jetson", "run this check on the board that flies", "wrong")
     if _l4t(root) < OLDEST_L4T:
         return row("JetPack", f"L4T {release}", "flash JetPack 6.1 or newer", "wrong")
     return row("JetPack", f"{6 if _l4t(root) == OLDEST_L4T else 7} (L4T {release})")
@@ -134,7 +134,7 @@ def memory(root: Path) -> Iterator[Finding]:
 def cameras(root: Path) -> Iterator[Finding]:
     """Yield the findings on V4L2 cameras and on the driver of CSI cameras."""
     devices = sorted(path.name for path in (root / "dev").glob("video*"))
-    remedy = "plug it in, then v4l2-ctl --list-devices; in a container: --device /dev/video0"
+    remedy = "plug the camera in, then v4l2-ctl --list-devices; in a container: --device /dev/video0"
     yield row("V4L2 cameras", ", ".join(devices) or "there is no /dev/video*", "" if devices else remedy)
     found, remedy = "nvarguscamerasrc and its daemon", ""
     if not (root / ARGUS).exists():

@@ -58,8 +58,9 @@ def driver() -> dict[str, Any]:
 def open_backend(name: str) -> dict[str, Any]:
     """Open the shipped network with a back end, and track a few frames.
 
-    Returns the network's name ("network"), the pipeline's notice ("notice") and the median time of a frame,
-    ms ("frame_ms"). Raises BackendError or InputError if the back end can't be opened.
+    Returns the network's name ("network"), a line for the user on how the network runs here ("notice", mostly
+    empty), and the median time of a frame, ms ("frame_ms"). Raises BackendError or InputError if the back end
+    can't be opened.
     """
     import time
     from statistics import median

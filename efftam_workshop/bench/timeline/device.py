@@ -25,9 +25,12 @@ COPY_KINDS = {1: "copy in", 2: "copy out", 8: "copy"}
 DRIVER_DOMAIN = 1
 """CUPTI_CB_DOMAIN_DRIVER_API of the enumeration CUpti_CallbackDomain."""
 MAX_NESTED = 3
-"""Largest number of launches that contain one another: a section, for example, launches a graph."""
+"""Largest number of launches within one another.
+
+The launch of several stages as one `Section`, for example, contains the launches of their graphs.
+"""
 READINGS = 20
-"""Both clocks are read this many times; the pair read within the shortest time counts."""
+"""CUPTI's and the host's clock are read this many times; the pair read within the shortest time counts."""
 
 
 class Recorded(NamedTuple):
@@ -68,7 +71,7 @@ class DeviceClock(Protocol):
     """Measures when the GPU works."""
 
     def begin(self, pipeline: Any) -> None:
-        """Begin recording. The pipeline must be open; frames follow."""
+        """Begin recording. Call this when the pipeline is open, before the first frame to record."""
         ...
 
     def after_frame(self, pipeline: Any) -> None: ...
@@ -107,7 +110,7 @@ class CuptiClock:
     """Records graphs, kernels, copies, and the driver calls of all libraries as CUPTI activity records."""
 
     def __init__(self, cupti: Any) -> None:
-        """Enable CUPTI's records. ``cupti``: module cupti.cupti. Raises cuptiError if it can't record."""
+        """Enable CUPTI's records. ``cupti``: module cupti.cupti. Raises cuptiError if CUPTI can't record."""
         self._cupti = cupti
         self._kinds = {name: int(getattr(cupti.ActivityKind, name)) for name in KINDS}
         self._records: list[_Record] = []

@@ -39,8 +39,9 @@ TRACED = 10
 class Timeline:
     """Recorded frames on one clock.
 
-    ``clock``: how the GPU's times were measured. ``unrecorded_ms``: median time of a frame without recorded
-    calls. ``costs``: what the GPU's work cost; None on a CPU.
+    ``clock``: how the GPU's times were measured. ``unrecorded_ms``: median time of the frames that were
+    processed before the recording began. ``costs``: durations of driver calls and of the GPU's work; None on
+    a CPU.
     """
 
     clock: str
@@ -56,7 +57,10 @@ class Timeline:
         return order[(len(order) - 1) // 2]
 
     def report(self) -> dict[str, Any]:
-        """Return the report for --json, times in ms; ``gaps_ms``: by cause, time without the network."""
+        """Return the report for --json.
+
+        Times are in ms. ``gaps_ms`` contains, by cause, the time in which the network does not compute.
+        """
         spent = [one.spent() for one in self.frames]
         computed = [one.computed() for one in self.frames]
         whole = [one.frame.ns for one in self.frames]
@@ -164,7 +168,9 @@ def record(
             clock.after_frame(watched)
     recorder.is_on = False
     if not recorder.spans:
-        raise InputError(f"the first {first} frames are not recorded and there are no more; give more")
+        raise InputError(
+            f"the first {first} frames are not recorded, and no frame follows them; give more frames"
+        )
     plain_ms = _median_ms(unrecorded)
     if clock is None:
         return Timeline(ON_THE_HOST, timed_frames(recorder.spans, None), plain_ms, has_gpu=False)

@@ -4,13 +4,13 @@ In an FP16 graph the attention scores must be accumulated in FP32. TensorRT sele
 its accumulator by the position of the Casts. The Casts follow from the nodes that compute in FP32
 (`float32_parts`). The forms are:
 
-- ``all_fp16``: no Cast. TensorRT fuses it and accumulates in FP16, which is wrong on real networks. It is
-  used to prove that the checks find wrong engines.
-- ``fused_fp32``: score product in FP16; bias and Softmax in FP32; their result is rounded to FP16; value
-  product in FP32. TensorRT fuses it and accumulates in FP32. A runtime that does not fuse it stores the
-  scores in FP16.
-- ``unfused_fp32``: q and k are cast to FP32 before the score product; FP32 up to Softmax; value product in
-  FP16. TensorRT never fuses it. The scores are stored in FP32.
+- ``all_fp16``: The block contains no Cast. TensorRT fuses the block and accumulates in FP16, which is wrong
+  on real networks. This form is used to prove that the checks find wrong engines.
+- ``fused_fp32``: The score product is in FP16. Bias and Softmax are in FP32, and their result is rounded to
+  FP16. The value product is in FP32. TensorRT fuses the block and accumulates in FP32. A runtime that does
+  not fuse the block stores the scores in FP16.
+- ``unfused_fp32``: q and k are cast to FP32 before the score product, and all nodes up to Softmax are in
+  FP32. The value product is in FP16. TensorRT never fuses the block. The scores are stored in FP32.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def load_graphs(bundle: Bundle) -> dict[str, onnx.ModelProto]:
 
 
 def plain_graph(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return an FP32 copy of ``model``, which is converted and with which the result is compared.
+    """Return an FP32 copy of ``model``, from which FP16 graphs are made and with which they are compared.
 
     TensorRT's parser accepts the copy (`trt_ready`). Weights stored as FP16 with a Cast become FP32 weights.
     Casts from FP32 to FP32 are removed.
@@ -85,7 +85,7 @@ def in_groups(plain: onnx.ModelProto, form: str) -> onnx.ModelProto:
     """Divide attentions with one wide head into `GROUPS` heads, which TensorRT can fuse.
 
     Fused attentions store no scores. All heads have the same keys and values; each has a part of the queries.
-    The result is the same. Forms other than `FORM` are returned unchanged.
+    The result is the same. If ``form`` is not `FORM`, ``plain`` is returned unchanged.
     """
     if form != FORM:
         return plain
@@ -166,8 +166,8 @@ class _PrecisionAssignment:
         self._model = onnx.shape_inference.infer_shapes(model, strict_mode=True)
         graph, found = self._model.graph, attentions(model)
         self._kept = float32_nodes(self._model).union(*(float32_parts(one, form) for one in found))
-        # Products that sum in FP32 get factors rounded to FP16: kernels fuse this form, and TF32 would not
-        # change them.
+        # The factors of products that sum in FP32 are rounded to FP16. Kernels fuse this form, and TF32 does
+        # not change such products.
         self._narrowed = {one.value if form == "fused_fp32" else one.score for one in found}
         self._fused = self._narrowed if form == "fused_fp32" else set()
         self._weights = {tensor.name: tensor for tensor in graph.initializer}

@@ -41,8 +41,9 @@ PERIODIC = frozenset({"Sin", "Cos"})
 def float32_nodes(model: onnx.ModelProto) -> set[str]:
     """Return the names of the nodes to keep in FP32; ``model`` must have its types inferred.
 
-    These are the nodes in `EXACT`; what is computed from their results up to the next node in `PRODUCTS`;
-    everything from which the inputs of `PERIODIC` are computed; and `MOVES` whose consumers all stay in FP32.
+    These are: the nodes of `FLOAT_BORN` and `EXACT`; the nodes after one of `EXACT` or `PERIODIC`, up to the
+    next Softmax or node of `PRODUCTS`; all nodes from which the inputs of `PERIODIC` are computed; and nodes
+    of `MOVES` whose consumers all stay in FP32.
     """
     graph = model.graph
     is_float = {

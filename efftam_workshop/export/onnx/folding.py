@@ -105,7 +105,8 @@ def _producer(graph: onnx.GraphProto, name: str) -> onnx.NodeProto | None:
 
 
 def _known_dims(model: onnx.ModelProto) -> dict[str, list[int | None]]:
-    # Shape inference copies the whole model but needs only the weights' shapes, so they are passed as inputs.
+    # Shape inference copies the whole model, but of the weights it needs only the shapes. So each weight is
+    # replaced by a graph input of the same shape.
     light = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
     light.graph.node.extend(model.graph.node)
     light.graph.input.extend(model.graph.input)

@@ -87,7 +87,11 @@ def _name_weights(model: onnx.ModelProto, network: Network) -> None:
 
 
 def _name_tables(model: onnx.ModelProto, network: Network) -> None:
-    """Turn Constant nodes into initialisers: equal ones into one, named like an equal buffer if any."""
+    """Turn Constant nodes into initialisers.
+
+    Equal constants become one initialiser. If a buffer of ``network`` has the same content, the initialiser
+    gets its name.
+    """
     tables = {_content(b.detach().cpu().numpy()): name for name, b in network.named_buffers()}
     names: dict[tuple[bytes, tuple[int, ...]], str] = {}
     taken = {t.name for t in model.graph.initializer}

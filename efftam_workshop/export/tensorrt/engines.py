@@ -1,4 +1,4 @@
-"""Builds the engines of a bundle and stores for each module the fastest that agrees with the CPU."""
+"""Builds the engines of a bundle and stores for each module the fastest engine that agrees with the CPU."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ MIN_GAIN = 0.08
 
 
 def fp16_forms(model: onnx.ModelProto) -> tuple[str, ...]:
-    """Return the forms of attention that give different graphs for ``model``, the fastest expected first."""
+    """Return the forms of attention to build for ``model``, the form that is expected to be fastest first.
+
+    Without attention all forms would give the same graph, so one form is returned.
+    """
     return ALLOWED if attentions(model) else ALLOWED[:1]
 
 

@@ -47,7 +47,7 @@ def _written_out(node: onnx.NodeProto, kind: int) -> list[onnx.NodeProto]:
     given = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
     axis = given.get("axis", -1)
     if axis != -1:
-        raise ValueError(f"{node.name} normalises from axis {axis} on; only the last one is known")
+        raise ValueError(f"{node.name} normalises from axis {axis} on; only the last axis is supported")
     data, *factors = (add("Cast", name, to=TensorProto.FLOAT) for name in node.input if name)
     centred = add("Sub", data, mean(data))
     variance = mean(add("Mul", centred, centred))

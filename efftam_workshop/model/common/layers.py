@@ -14,8 +14,8 @@ from torch import Tensor, nn
 class LayerNorm2d(nn.LayerNorm):
     """LayerNorm over the channels of every pixel of [B,C,H,W].
 
-    The exporter makes one LayerNormalization between two Transposes of it. TensorRT sums the squares of such
-    a LayerNormalization in FP32 in any precision.
+    The exporter turns this layer into one LayerNormalization between two Transposes. TensorRT sums the
+    squares of a LayerNormalization in FP32, whatever the graph's precision is.
     """
 
     def __init__(self, channels: int, eps: float = 1e-6) -> None:
@@ -47,8 +47,8 @@ def dot_product_attention(
 
     ``bias`` broadcasts to the logits. The query is scaled before the product, because unscaled logits would
     overflow in FP16. During export the two products and the softmax are separate operators, so that each gets
-    its precision; the exporter would also scale the keys of the fused operator. Otherwise PyTorch's fused
-    kernel is used.
+    its own precision. PyTorch's fused kernel is used only outside export, because the exporter would make
+    it scale the keys too.
     """
     query = query * head_size**-0.5
     if not torch.onnx.is_in_onnx_export():
@@ -137,9 +137,9 @@ def boxes_and_areas(logits: Tensor) -> tuple[Tensor, Tensor]:
     """Compute boxes [K,4] and areas [K] of the masks with the logits [K,n,n].
 
     Boxes are left, top, right, bottom in network px; areas are in network px^2. Edges are the outermost zero
-    crossings of the column and row maxima, linear between pixel centres. If a mask touches the image border,
-    its edge lies on the border. An empty mask gives zeros. NaN or infinite logits give a NaN area, so that a
-    broken network is not mistaken for an empty mask.
+    crossings of the column and row maxima, interpolated linearly between pixel centres. If a mask touches the
+    image border, its edge lies on the border. An empty mask gives zeros. NaN or infinite logits give a NaN
+    area, so that a broken network is not mistaken for an empty mask.
     """
     edges = _outermost(*_crossings(torch.cat([logits.amax(dim=1), logits.amax(dim=2)])))
     boxes = torch.cat(edges).reshape(4, -1).transpose(0, 1)

@@ -244,7 +244,7 @@ class CompactRotaryAttention(CompactAttention):
     def turned(self, heads: Tensor) -> Tensor:
         """Rotate heads [B,h,T*N,d] by their axial positions and scale them by ``root_scale``.
 
-        Source: Su et al., 2021, with each pair of values half of the head's width apart.
+        Source: Su et al., 2021. Here the two values of a pair are half of the head's width apart.
         """
         batch, count, half = batch_of(heads), int(heads.shape[1]), self.head_width // 2
         pairs = heads.reshape(batch, count, -1, len(self.cosines), 2, half)
@@ -299,7 +299,8 @@ class CompactMemoryAttention(nn.Module):
     ) -> Iterator[Memory]:
         """Yield the memory for each layer. All layers are projected at once.
 
-        ``maps`` [B,T,N,M] have positions. ``pointers`` [B,P,C] have none; each pointer becomes C/M tokens.
+        ``maps`` [B,T,N,M] get positional encodings. ``pointers`` [B,P,C] get none; each pointer becomes C/M
+        tokens.
         """
         batch = batch_of(maps)
         crosses: list[Any] = [layer.cross_attention for layer in self.layers]
@@ -354,8 +355,8 @@ class CompactPromptEncoder(nn.Module):
         points = torch.cat([points, unused], 1)[:, :PROMPT_SLOTS]
         labels = torch.cat([labels, torch.full_like(unused[..., 0], -1, dtype=labels.dtype)], 1)
         labels = labels[:, :PROMPT_SLOTS].unsqueeze(-1)
-        # The network was trained with 0.5 added to the pixel indices of clicks (edge coordinates minus 0.5)
-        # and to box edges. The same offsets are used here.
+        # The offsets are those of training. There 0.5 was added to the pixel index of a click, which gives
+        # the coordinate in ``points``. 0.5 was also added to box edges (labels 2 and 3).
         from_centre = points + torch.where(labels >= 2, 0.5 - SIDE / 2, -SIDE / 2)
         position = self._fourier(from_centre * (2 / SIDE))
         is_point = labels >= 0
@@ -412,10 +413,10 @@ class CompactTwoWayLayer(nn.Module):
     def forward(
         self, batch: int, q: Tensor, k: Tensor, tokens: Tensor, position: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute the layer after `among_tokens`, for rows of tokens ``q`` and of the image ``k``.
+        """Compute the rest of the layer after `among_tokens`, for rows ``q`` (tokens) and ``k`` (image).
 
-        The positions of ``q`` are the initial ``tokens``; those of ``k`` are ``position``. Returns ``q``,
-        ``q`` plus its positions, and ``k``.
+        The positional encoding of ``q`` is the initial ``tokens``; that of ``k`` is ``position``. Returns
+        the new ``q``, the new ``q`` plus its positional encoding, and the new ``k``.
         """
         at = with_position(k, position)
         q = self.norm2(q + self.token_to_image(batch, q + tokens, at, k))

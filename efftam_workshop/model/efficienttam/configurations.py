@@ -26,7 +26,7 @@ class Pooling(Enum):
 class Configuration:
     """One official network: input ``side`` (network px), ``width`` and ``heads`` of its ViT, ``pooling``.
 
-    Of these a checkpoint contains the width only; side and pooling follow from its name.
+    Of these values a checkpoint shows only the width. Side and pooling are known only from its name.
     """
 
     name: str

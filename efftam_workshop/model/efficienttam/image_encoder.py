@@ -47,7 +47,10 @@ class Trunk(nn.Module):
         self.register_load_state_dict_post_hook(lambda module, _: module.refresh())
 
     def refresh(self) -> None:
-        """Resize ``pos_embed``, without its class token, to the grid; call this after it changed."""
+        """Recompute `position`: ``pos_embed`` without its class token, resized to the grid.
+
+        Call this after ``pos_embed`` has changed.
+        """
         table = self.pos_embed.detach()[:, 1:].float()
         table = table.reshape(1, PRETRAINED_GRID, PRETRAINED_GRID, -1).permute(0, 3, 1, 2)
         resized = F.interpolate(table, size=(self.grid, self.grid), mode="bicubic", align_corners=False)

@@ -54,7 +54,10 @@ class MaskDecoder(nn.Module):
     def forward(
         self, features: Tensor, sparse: Tensor, dense: Tensor, image_position: Tensor
     ) -> DecoderOutput:
-        """Decode features, dense prompt and image position, each [1,C,G,G], and the sparse prompt [1,t,C]."""
+        """Decode the masks from features and dense prompt, both [1,C,G,G], and the sparse prompt [1,t,C].
+
+        ``image_position`` [1,C,G,G]: positional encoding of the features.
+        """
         fixed = torch.cat([self.obj_score_token.weight, self.iou_token.weight, self.mask_tokens.weight])
         tokens = torch.cat([fixed[None], sparse], dim=1)
         image = (features + dense).flatten(2).transpose(1, 2)
@@ -84,7 +87,10 @@ class TwoWayTransformer(nn.Module):
         self.norm_final_attn = nn.LayerNorm(channels)
 
     def forward(self, tokens: Tensor, image: Tensor, image_position: Tensor) -> tuple[Tensor, Tensor]:
-        """Return updated tokens [1,t,C] and image [1,N,C]; the initial tokens are the tokens' positions."""
+        """Return updated tokens [1,t,C] and image [1,N,C].
+
+        The initial tokens also serve as the positional encoding of the tokens.
+        """
         queries = tokens
         for layer in self.layers:
             queries, image = layer(queries, image, tokens, image_position)
@@ -110,7 +116,7 @@ class TwoWayLayer(nn.Module):
     def forward(
         self, queries: Tensor, keys: Tensor, query_position: Tensor, key_position: Tensor
     ) -> tuple[Tensor, Tensor]:
-        if self.first:  # as in SAM, the first layer has neither positions nor a residual
+        if self.first:  # as in SAM, without positional encoding and without a residual
             queries = self.self_attn(queries, queries, queries)
         else:
             positioned = queries + query_position

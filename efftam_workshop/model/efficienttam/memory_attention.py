@@ -72,8 +72,8 @@ class MemoryAttention(nn.Module):
 
         ``maps`` and their ``positions`` [T,N,M], ``pointers`` [P,C]. Without ``key_bias`` all maps and
         pointers are used, T and P are dynamic, and a pooled network pools if T is at least 2. With
-        ``key_bias`` [1,1,1,K], which is added to the logits, the number of keys is fixed: the keys of T maps
-        and P pointers, in a pooled network preceded by the unpooled keys of the last map.
+        ``key_bias`` [1,1,1,K], which is added to the logits, the number of keys K is fixed. These are the
+        keys of T maps and P pointers; in a pooled network the unpooled keys of the last map precede them.
         """
         chunks = pointers.reshape(-1, self.memory_channels)
         key_tokens = torch.cat([(maps + positions).reshape(-1, self.memory_channels), chunks])
@@ -95,7 +95,7 @@ class MemoryAttention(nn.Module):
         return conditioned.transpose(1, 2).reshape(1, self.channels, self.grid, self.grid)
 
     def _key_rotation(self, maps: Tensor, chunks: Tensor) -> Rotation:
-        """Return the grid's rotation once per map, followed by no rotation for the pointers' tokens."""
+        """Return the grid's rotation once per map, then the identity for each token of the pointers."""
         still = torch.zeros_like(chunks[:, :1]).expand(-1, self.channels // 2)
         size = (maps.shape[0], -1, -1)
         cosines = self.cosines.expand(size).reshape(-1, self.channels // 2)

@@ -48,7 +48,7 @@ class PromptEncoder(nn.Module):
     def dense(self, mask_logits: Tensor) -> Tensor:
         """Encode a mask prompt [1,1,4G,4G] to [1,C,G,G].
 
-        The prompt consists of logits, or of a 0/1 mask after the network's own reduction.
+        ``mask_logits``: logits, or a 0/1 mask that the network has reduced to this size.
         """
         return self.mask_downscaling(mask_logits)
 
