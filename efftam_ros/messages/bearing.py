@@ -438,8 +438,8 @@ def _check_lens(lens: Intrinsics, width: int, height: int) -> None:
         if not MIN_VIEW_DEG <= view_deg <= MAX_VIEW_DEG:
             raise InputError(
                 f"camera_info has the focal length {focal_px:g} px for a side of {side} px, a field of view"
-                f" of {view_deg:.1f} degrees; {MIN_VIEW_DEG:g} to {MAX_VIEW_DEG:g} are possible; calibrate the"
-                " camera again"
+                f" of {view_deg:.1f} degrees; {MIN_VIEW_DEG:g} to {MAX_VIEW_DEG:g} are possible; calibrate"
+                " the camera again"
             )
 
 
