@@ -170,6 +170,7 @@ class CameraNode(Node):
         """Open the stream again after a pause, because an error ended the iterator of its images."""
         self._has_ended.wait(RESTART_S)
         self._camera = made = Camera(self._config.stream, None, camera.options, self.get_logger().warning)
+        self._damaged = 0  # the new camera counts from 0
         if self._has_ended.is_set():
             made.close()
         return made

@@ -201,4 +201,4 @@ def test_what_can_not_be_decoded_is_refused_with_the_remedy():
             decoder.decode(message("h264", data, i * PERIOD_NS), i * PERIOD_NS)
         except InputError as refusal:
             said += str(refusal)
-    assert "encode the video without B frames (bf 0)" in said
+    assert "encode it without them (ffmpeg: -bf 0)" in said

@@ -78,6 +78,12 @@ def test_times_of_decoding_alone_are_those_of_the_images_in_the_order_of_display
     assert stamped(one_wrong, REORDERED) == pytest.approx(TRUE_MS[: len(REORDERED)], abs=34)
 
 
+def test_images_without_any_time_after_times_of_decoding_alone_go_on_with_the_period():
+    numbers = REORDERED[:60]
+    stamps = stamped([TRUE_MS[n] if i < 40 else None for i, n in enumerate(numbers)], numbers)
+    assert stamps == pytest.approx(TRUE_MS[:60], abs=34)
+
+
 def test_uneven_times_and_pauses_stay_as_they_are():
     uneven = np.cumsum(np.random.default_rng(1).choice([10, 33, 40, 200, 5000], 300)).tolist()
     assert stamped(uneven) == pytest.approx(uneven)
