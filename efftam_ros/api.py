@@ -107,9 +107,10 @@ class Result:
         self._mask: NDArray[np.uint8] | None = step.tracker.mask() if masked else None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes of a copy.
+        """Return the attributes that a copied or pickled result has.
 
-        The copy has no tracker. It has the mask if that was read already or can still be computed.
+        A copy has no reference to the tracker. It contains the mask if the mask was read before the copy is
+        made, or can be computed at that time.
         """
         if self._mask is None and self.measured:
             with suppress(InputError):
@@ -120,10 +121,10 @@ class Result:
     def mask(self) -> NDArray[np.uint8] | None:
         """The target's pixels: uint8 [H, W], 255 on the target, 0 elsewhere; None if ``measured`` is False.
 
-        The mask is computed when this is first read or when the result is copied. The result and its copies
-        then keep the mask. It can't be computed after the tracker has received its next image: reading then
-        raises InputError, also in copies that were made since. A queue between processes copies a result at
-        some later time, so read the mask before the result is put into a queue.
+        The mask is computed when this property is first read or when the result is copied. The result and
+        its copies then keep the mask. A mask that was not computed before the tracker received its next image
+        is lost: reading it raises InputError, in the result and in later copies. A queue between processes
+        copies a result at some later time, so read the mask before the result is put into a queue.
         """
         if self._mask is None and self.measured:
             if self._owner is None:
@@ -192,8 +193,8 @@ class Tracker:
         self._time_ns: int | None = None  # stamp of the last image, ns
         self._starts = 0
         self._newest: Result | None = None
-        # Protects the network: a queue between processes copies results in a thread of its own, and a copy
-        # computes its mask.
+        # Only one thread may use the network at a time. A queue between processes copies results in a thread
+        # of its own, and copying a result may compute its mask by the network.
         self._busy = Lock()
         self._is_closed = False
 
@@ -272,8 +273,8 @@ class Tracker:
             time: Time of the image, s; None: 1/fps after the last image.
 
         Raises:
-            InputError: The image or the target can't be used. The target that was steered before stays, any
-                other is removed.
+            InputError: The image or the target can't be used. The target that was steered before stays, and
+                all others are removed.
         """
         self._require_open()
         image = self._image(image)
@@ -423,8 +424,8 @@ class Tracker:
             results.append(Result(self, step, count > 1))
 
         with self._busy:
-            # Set before the call: even if the image is then refused, the network may have processed it. The
-            # network's masks are then no longer those of the last result.
+            # No result is the newest while `step` runs. If `step` raises an exception, the network may have
+            # processed the image already, and then its masks are no longer those of the last result.
             self._newest = None
             self._targets.step(Frame(image, stamp_ns), prompts, ids=ids, publish=keep)
             self._time_ns, self._newest = stamp_ns, results[-1]

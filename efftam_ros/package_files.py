@@ -19,9 +19,9 @@ FAST_DDS, CYCLONE_DDS, ZENOH = "rmw_fastrtps", "rmw_cyclonedds", "rmw_zenoh"
 def middleware() -> str:
     """Return the name of the ROS 2 middleware in use, such as ``rmw_zenoh_cpp``.
 
-    The environment variable ``RMW_IMPLEMENTATION`` comes first. Without it, rclpy gives the name if it is
-    imported already. Otherwise the name is that of Fast DDS, the default of every distribution from Humble to
-    Lyrical.
+    This is the value of the environment variable ``RMW_IMPLEMENTATION``. If the variable is not set, it is
+    the name that rclpy reports, provided that rclpy is imported already. Otherwise it is the name of Fast
+    DDS, the default of every distribution from Humble to Lyrical.
     """
     named = os.environ.get("RMW_IMPLEMENTATION", "")
     loaded = sys.modules.get("rclpy.utilities")

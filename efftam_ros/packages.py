@@ -22,7 +22,7 @@ class Package(NamedTuple):
 
     @property
     def install(self) -> str:
-        """The pip command that installs this package, and the command that installs all of its extra.
+        """The pip command that installs this package, and the one that installs all packages of its extra.
 
         Packages are named instead of the extra, because a ROS workspace has no wheel with extras.
         """

@@ -91,7 +91,7 @@ def reading(path: Path, report: Callable[[str], object] = str) -> Iterator[Reade
         remedy = "convert it to ROS 2 by rosbags-convert" if is_other else _repair(path)
         raise InputError(f"{path} is not a readable bag: {shown(error)}; {remedy}") from None
     except Exception as error:
-        # Damage that rosbags does not check for causes exceptions of many types.
+        # rosbags does not detect all damage. Undetected damage causes exceptions of many types.
         raise InputError(f"{path} is broken: {_tripped(error)}; {_repair(path)}") from None
     others: dict[str, str] = {}
     for channels in (one.connections for one in getattr(reader.storage, "storages", [reader.storage])):
@@ -113,7 +113,7 @@ def _format(channel: Any) -> str:
 
 
 def _admit_other_channels() -> None:
-    """Make the rosbags library open MCAP files that have channels of other formats, or declare no profile.
+    """Make the rosbags library open MCAP files with channels in other formats than CDR, or without a profile.
 
     Without this change the library reports a schema that it can't read, or a missing profile, as damage.
     Further calls of this function change nothing.
@@ -133,8 +133,9 @@ def _admit_other_channels() -> None:
 
     def text(record: Any) -> str:
         found = str(library.read_bytes(record).decode(errors="replace"))
-        # An empty text at the begin of a record (only its length, 4 bytes, was read) is the profile of a file
-        # that declares none. The library accepts only the profile "ros2".
+        # An empty text at the beginning of a record (only its length, 4 bytes, was read until now) is the
+        # profile in the header of a file that declares none. The text is replaced by "ros2", because the
+        # library accepts no other profile.
         return "ros2" if not found and record.tell() == 4 else found
 
     library.get_msgdef, library.read_string = definition, text
@@ -204,11 +205,11 @@ def _tripped(error: Exception) -> str:
 
 @contextmanager
 def writing(path: Path, storage: str) -> Iterator[Writer]:
-    """Create a bag, which the block writes.
+    """Create a bag, and give its writer to a ``with`` block.
 
-    ``path``: folder of the bag. ``storage``: "mcap" or "sqlite3". The folder appears only if the block ends
-    without an exception. Otherwise nothing remains. Raises InputError if ``path`` exists already or can't be
-    written.
+    ``path``: folder of the bag. ``storage``: "mcap" or "sqlite3". The folder appears only if the ``with``
+    block ends without an exception. Otherwise nothing remains. Raises InputError if ``path`` exists already
+    or can't be written.
     """
     from rosbags.rosbag2 import StoragePlugin, Writer
 

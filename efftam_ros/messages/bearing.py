@@ -337,7 +337,7 @@ MIN_VIEW_DEG, MAX_VIEW_DEG = 1.0, 170.0
 
 @dataclass(frozen=True)
 class CameraModel:
-    """What a CameraInfo describes: the calibration (None: uncalibrated) and the size of the images, px."""
+    """The calibration of a camera (None: the camera is not calibrated) and the size of its images, px."""
 
     intrinsics: Intrinsics | None
     width: int
@@ -466,10 +466,10 @@ def is_rectified_topic(image_topic: str) -> bool:
 
 
 def rectified_note(msg: Any, image_topic: str) -> str:
-    """Return a line for the log where the name of a topic decides that distortion is ignored.
+    """Return a log line on lens distortion that is ignored because of a topic's name; "" if none is ignored.
 
-    ``msg`` is the topic's CameraInfo. The line is empty if the name does not show rectified images, or if the
-    calibration has no distortion.
+    Distortion is ignored if the name means that the images are rectified. ``msg`` is the topic's CameraInfo.
+    The result is also "" if this calibration has no distortion.
     """
     if not is_rectified_topic(image_topic) or not any(msg.d):
         return ""

@@ -132,8 +132,8 @@ def reason_fields(reason: Reason) -> dict[str, Any]:
 def not_valid(track: Track, withheld: Reason = NO_REASON) -> Reason:
     """Return why control must not use the track, or an empty reason if it may.
 
-    Messages of a track with such a reason have ``valid`` false. ``withheld`` is a reason that the track
-    itself does not have, such as that images have stopped. It is returned in place of the track's own reason.
+    The messages that report a track with such a reason have ``valid`` false. ``withheld``: a reason that does
+    not follow from the track, such as that images have stopped. If it is not empty, it is returned.
     """
     if withheld:
         return withheld
@@ -154,11 +154,11 @@ class About(NamedTuple):
 
     Attributes:
         header: Header of the image's message.
-        selection: Number of the selection that the message answers.
+        selection: Number of the selection to which the answer belongs.
         target_id: Id of the target.
         steered: Whether the target is the steered target.
-        withheld: A reason why control must not use the answer, which the track does not have; empty if there
-            is none. See `not_valid`.
+        withheld: A reason, which does not follow from the track, why control must not use the answer; empty
+            without such a reason. See `not_valid`.
     """
 
     header: Any
@@ -177,7 +177,7 @@ def bbox_fields(track: Track, about: About) -> dict[str, Any]:
         "image_width": int(width),
         "image_height": int(height),
     }
-    if track.reason and fields["valid"]:  # for example, that the selection marks the target poorly
+    if track.reason and fields["valid"]:  # a reason that does not forbid control, such as a poor selection
         more |= reason_fields(track.reason)
     return fields | _box_fields(track.box) | scores | more
 
@@ -204,7 +204,7 @@ def velocity_fields(
     seen, soon = bearing or UNKNOWN_BEARING, predicted_bearing or UNKNOWN_BEARING
     (vx, vy), box, stamp = motion.velocity, motion.box, about.header.stamp
     place = UNKNOWN_MOTION.box if later is None else later.box
-    # Every field is set, because rclpy publishes 0 for a field that is not, and 0 looks like a measurement.
+    # Every field is set: rclpy publishes 0 for a field that is not set, and 0 looks like a measurement.
     return {
         **_answer_fields(track, about),
         "center_x": float(box.x + box.width / 2),
@@ -236,10 +236,10 @@ def velocity_fields(
 
 
 def image_shift(track: Track) -> float:
-    """Return by how much the camera's motion moved the image since the target's last image, px.
+    """Return by how much the camera's motion moved the image content, px; NaN if this is not known.
 
-    This is the largest distance that one of the image's four corners moved. NaN if the motion of the camera
-    is not known.
+    The shift is counted since the previous image in which this target was searched for. The result is the
+    largest distance that one of the image's four corners moved.
     """
     if track.camera is None or track.camera.matrix is None:
         return math.nan

@@ -1,7 +1,7 @@
 """Converts TargetPosition messages, the positions of targets on the ground, to values.
 
-Nothing here imports ROS: messages are read by attribute, so that those of rclpy and of the rosbags library
-both fit.
+Nothing here imports ROS. Messages are read by attribute, so that messages of rclpy and messages of the
+rosbags library can both be converted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class HeightSource(IntEnum):
 
 @dataclass(frozen=True)
 class PositionReport(TargetReport):
-    """The content of a TargetPosition: where one target is on the ground, by one image.
+    """The content of a TargetPosition: the position of one target on the ground, computed from one image.
 
     The local frame has x east, y north and z up. All numbers are NaN if ``valid`` is False.
 

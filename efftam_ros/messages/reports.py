@@ -1,7 +1,7 @@
 """Converts the tracker's messages to values: boxes, motions and results of selections.
 
-Nothing here imports ROS: messages are read by attribute, so that those of rclpy and of the rosbags library
-both fit. Selections and the progress of a video are also defined here.
+Nothing here imports ROS. Messages are read by attribute, so that messages of rclpy and messages of the
+rosbags library can both be converted. Selections and the progress of a video are also defined here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class TargetReport:
         stamp_ns: Stamp of the image, ns.
         target_id: Id of the target.
         state: State of the target.
-        selection: Number of the accepted selection that the message answers.
+        selection: Number of the accepted selection to which the message belongs.
         reason: Why the target is not tracked or the numbers may not be used; empty without a reason.
         measured: Whether the numbers come from a measured box.
         age_s: Time from the target's last measurement to the image's stamp, s; NaN before the first
@@ -83,7 +83,7 @@ class MotionReport(TargetReport):
         azimuth_rate: Rate of the azimuth, rad/s. It includes the motion of the camera itself.
         elevation_rate: Rate of the elevation, rad/s. It includes the motion of the camera itself.
         image_shift: Largest distance by which the camera's motion moved a corner of the image since the
-            target's last image, px; NaN where unknown.
+            previous image in which this target was searched for, px; NaN where unknown.
         bearing_covariance: Covariance of (azimuth, elevation), 4 numbers, row-major, rad^2.
         steered: Whether the target is the steered target.
     """
@@ -106,10 +106,10 @@ class ResultReport:
 
     Attributes:
         stamp_ns: Stamp of the image that the command named, ns; 0: the command named the newest image.
-        outcome: Whether the command was accepted, refused, or has cleared.
+        outcome: Whether the command was accepted, was refused, or cleared a target.
         message: Why the command was refused, or a remark on an accepted selection; "" without either.
         target_id: Id of the target; 0 if only one target is followed.
-        selection: Number of the accepted selection, from 1; 0 if the command was refused or a clear.
+        selection: Number of the accepted selection, from 1; 0 if the command was refused or cleared a target.
     """
 
     stamp_ns: int

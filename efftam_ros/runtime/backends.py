@@ -52,8 +52,8 @@ class Backend:
         opener: The function that opens the back end, as "module:function". For a CPU it makes a `Pipeline`
             from (bundle, threads, max_targets). For a GPU it makes a `GraphOpener` from (bundle, precision,
             facts, stream, engine folder).
-        auto: The precision that "auto" stands for. "tf32" is FP32 with factors of products that may be
-            rounded to 10 bits.
+        auto: The precision that "auto" stands for. "tf32" is FP32, except that the factors of products may be
+            rounded to a mantissa of 10 bits.
         precisions: The precisions that a user can choose besides "auto".
         install: Commands that install the libraries of the back end.
         gpu: Whether the back end needs an NVIDIA GPU.
@@ -86,15 +86,16 @@ class Backend:
 
     @property
     def variants(self) -> tuple[str, ...]:
-        """The settings to choose from without duplicates: "auto", then each that gives another precision."""
+        """The precisions that a user can choose: "auto", and then those that "auto" does not stand for."""
         return ("auto", *(precision for precision in self.precisions if precision != self.auto))
 
 
 def jetson_release(root: Path = Path("/")) -> str:
     """Return the version of Jetson Linux (L4T), such as "36.4.3"; "" if this machine is no Jetson.
 
-    A container may lack the file with the version. The kernel then gives the major version, "36" or "38", or
-    "0" if the kernel is not known. The system's files are read below ``root``.
+    A container may lack the file with the version. The result is then the major version, "36" or "38", that
+    belongs to the running Linux kernel, or "0" if this kernel is not known. The system's files are read below
+    ``root``.
     """
     text = text_of(root / "etc/nv_tegra_release")
     if found := re.search(r"R(\d+)(?:.*?REVISION:\s*([\d.]+))?", text):

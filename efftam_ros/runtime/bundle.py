@@ -203,7 +203,8 @@ def table_fault(kind: str, found: Tensors, table: Tensors) -> str:
 
 # In the file of a graph, which is a protocol buffer, an entry of "external_data" names each further file that
 # the graph reads. Exporters encode this entry as: tag of external_data, its length; tag of the key, its
-# length, "location"; tag of the value, its length, the name of the file. Strings are not encoded further.
+# length, "location"; tag of the value, its length, the name of the file. Both strings are stored as plain
+# bytes.
 _LOCATION = re.compile(rb"\x6a([\x00-\x7f])\x0a\x08location\x12([\x00-\x7f])")
 # A node of this operator names a file that an execution provider loads as code.
 _CONTEXT = b"EPContext"
@@ -513,7 +514,7 @@ def file_sha256(path: Path) -> str:
 def _check_file(path: Path, sha256: str, size: int) -> None:
     """Raise InputError if a file has another size or hash than the manifest states.
 
-    The hash is computed only once in a process, unless the file's size or time of change differs.
+    The hash is computed only once in a process, unless the file's size or modification time differs.
     """
     if not path.is_file():
         raise InputError(f"bundle file {path} is missing; {_AGAIN}")
@@ -534,7 +535,7 @@ def _check_file(path: Path, sha256: str, size: int) -> None:
 def _locations(path: Path) -> frozenset[str]:
     """Return the same as `external_files`, but read the graph only once in a process.
 
-    The graph is read again if its size or time of change differs.
+    The graph is read again if the file's size or modification time differs.
     """
     stat = path.stat()
     key = (str(path.resolve()), stat.st_mtime_ns, stat.st_size)

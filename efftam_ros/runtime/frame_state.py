@@ -20,13 +20,13 @@ from efftam_ros.runtime.preprocess import CERTAIN, EncodedPrompt, boxes_and_area
 from efftam_ros.runtime.spans import BACK_END, Watch, watch_methods
 
 ALTERNATIVES = range(1, 4)
-"""Rows of the decoder's output that are the candidates of a tracked frame, or after a prompt of one point."""
+"""Rows of the decoder's output that are the candidates of a tracked frame, or of a prompt of one point."""
 SINGLE = range(1)
-"""Row of the decoder's output that is the only candidate after any other prompt."""
+"""Row of the decoder's output that is the only candidate of any prompt that is not a single point."""
 
 
 ANSWERS = ("boxes", "areas", "ious", "presence", "levels")
-"""Names of the mask decoder's small outputs, in the order of `Decoded`. Some networks lack the last one."""
+"""Names of the mask decoder's small outputs, in the order of `Decoded`. Some networks have no "levels"."""
 
 
 class Decoded(NamedTuple):
@@ -52,7 +52,7 @@ def check_slots(count: int, *slots: int) -> None:
     """Raise IndexError if one of the slots is not a number from 0 to ``count`` - 1."""
     if slots and not (min(slots) >= 0 and max(slots) < count):
         bad = min(slots) if min(slots) < 0 else max(slots)
-        raise IndexError(f"slot {bad} is beyond the ring's {count}")
+        raise IndexError(f"slot {bad} does not exist; slots are numbered from 0, and there are {count}")
 
 
 @dataclass(eq=False)
@@ -134,15 +134,16 @@ class FrameState(ABC):
 
     def __init__(self, spec: PipelineSpec, max_targets: int = 1) -> None:
         self.spec, self.max_targets = spec, max_targets
-        self._frames: dict[int, TargetFrame] = {}  # by target, its last look
-        self._features: dict[int, Features] = {}  # by target, from what the features in its buffer were made
-        self._memory_seconds: dict[int, float] = {}  # by target, how long `_remember` last took, s
+        self._frames: dict[int, TargetFrame] = {}  # state of the last look of each target
+        self._features: dict[int, Features] = {}  # image and view of the features in each target's buffer
+        self._memory_seconds: dict[int, float] = {}  # how long `_remember` last took for each target, s
         self._is_closed = False
 
     def watch(self, watch: Watch) -> None:
-        """Replace the calls that process a frame permanently by wrappers that ``watch`` returns.
+        """Replace all functions that process a frame by the wrappers that ``watch`` returns for them.
 
-        These are the methods of `Pipeline`, and in back ends also the calls of the libraries that they use.
+        These are methods of `Pipeline`, and in back ends also functions of the libraries that they use. The
+        replacement is permanent.
         """
         watch_methods(watch, BACK_END, self, "look", "remember")
         watch_methods(watch, BACK_END, self, "answered", label="candidates")
@@ -167,7 +168,7 @@ class FrameState(ABC):
         for look in looks:
             frames[look.target] = self._checked(image, look)
         if len(frames) < len(looks) or prompted > 1:
-            raise ValueError(f"one call may look once at each target, and for one prompt; it has {looks}")
+            raise ValueError(f"give at most one look per target and one prompt per call, not {looks}")
         if prompted:
             # A back end may have one buffer of prompted features for all targets. The new prompt overwrites
             # it, so an earlier prompted look can no longer be remembered.
@@ -191,7 +192,9 @@ class FrameState(ABC):
             check_slots(self.spec.slots, slot)
             frame = self._frames.get(target)
             if frame is None or frame.look.is_search or not (frame.is_answered and frame.can_be_remembered):
-                raise RuntimeError(f"no image to remember of target {target}: look, and read its candidates")
+                raise RuntimeError(
+                    f"target {target} has no candidate to store; call look and read candidates"
+                )
             chosen.append(Chosen(frame, frame.rows[choice], slot, present))
         for frame in self._frames.values():
             frame.can_be_remembered = False
@@ -207,8 +210,8 @@ class FrameState(ABC):
     def answered(self, frame: TargetFrame) -> list[Candidates]:
         """Wait for the candidates of a look and return them, one item for each view.
 
-        Raises the exception that occurred while they were computed, and RuntimeError if the target was looked
-        at again meanwhile.
+        Raises the exception that occurred while the candidates were computed, and RuntimeError if `look` was
+        called again for this target.
         """
         if not frame.is_answered:
             self._require_last(frame)
@@ -221,23 +224,23 @@ class FrameState(ABC):
     def mask_of(self, frame: TargetFrame, choice: int) -> NDArray[np.uint8]:
         """Return the mask of a candidate: uint8 [H, W] of the image, 255 on the target, 0 elsewhere.
 
-        Raises RuntimeError if the target was looked at again, if the look is a search, or if its candidates
-        were not read before.
+        Raises RuntimeError if `look` was called again for this target, if the look is a search, or if its
+        candidates were not read before.
         """
         self._require_last(frame)
         if frame.look.is_search or not frame.is_answered:
-            raise RuntimeError("no mask: look at one view, and read its candidates")
+            raise RuntimeError("there is no mask; call look with one view, and first read the candidates")
         return self._mask(frame, frame.rows[choice])
 
     def _require_last(self, frame: TargetFrame) -> None:
         if self._is_closed:
             raise RuntimeError("the pipeline is closed")
         if self._frames.get(frame.target) is not frame:
-            raise RuntimeError(f"target {frame.target} was looked at again: these answers are gone")
+            raise RuntimeError(f"look was called again for target {frame.target}; earlier answers are lost")
 
     def _check_target(self, target: int) -> None:
         if not 0 <= target < self.max_targets:
-            raise IndexError(f"target {target} is beyond the {self.max_targets} of this pipeline")
+            raise IndexError(f"target {target} does not exist; there are {self.max_targets}, numbered from 0")
 
     def _checked(self, image: Image, look: Look) -> TargetFrame:
         """Check a look and return a new state for it.
@@ -309,11 +312,14 @@ class FrameState(ABC):
         raise NotImplementedError
 
     def _condition(self, frame: TargetFrame) -> None:
-        """Condition the features by the prompt encoder, on the prompt if the frame has one."""
+        """Condition the features by the prompt encoder on the frame's prompt.
+
+        For a frame without a prompt the prompt encoder gets the result of `preprocess.no_prompt`.
+        """
         raise NotImplementedError
 
     def _attend(self, frame: TargetFrame, plan: MemoryPlan) -> None:
-        """Condition the features on the slots of the plan by the memory attention; the plan has a slot."""
+        """Condition the features by the memory attention on the plan's slots (at least one)."""
         raise NotImplementedError
 
     def _decode(self, frame: TargetFrame) -> Decoded:

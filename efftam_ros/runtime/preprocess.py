@@ -68,8 +68,8 @@ class Preprocessor:
         """Compute the network input of a view and return it in an array that the next call overwrites.
 
         Where the view reaches beyond the image, the input is black. Only pixels in the view and next to it
-        are read. Raises InputError for an image that can't be used, and ValueError for a view of another
-        side.
+        are read. Raises InputError for an image that can't be used, and ValueError if ``view.side`` is not
+        the side of the network's input.
         """
         encoding = image.derived.get(CHECKED) or check_image(image)
         side = self._side
@@ -277,7 +277,7 @@ def encode_prompt(prompt: Prompt, view: View, width: int, height: int) -> Encode
     """Convert a prompt on an image of this size to network pixels of a view.
 
     A box is clipped to the image. Raises InputError if the prompt can't be used on the image, or if the view
-    does not show what it marks.
+    does not show what the prompt marks.
     """
     prompt.checked(width, height)
     if prompt.mask is not None:

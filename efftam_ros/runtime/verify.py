@@ -1,8 +1,8 @@
 """Checks that a back end computes what the CPU computes, by processing the same frames with both pipelines.
 
-The back end processes the frames twice. The first run calls the pipeline as a tracker does. Nothing waits
-between its calls, so that a wait that the back end forgot shows in the results. The second run reads the
-tensors after every stage, and so finds the first stage that differs.
+The back end processes the frames twice. The first run calls the pipeline as a tracker does. Nothing else
+waits for the GPU between these calls, so the results are wrong if the back end itself fails to wait where it
+must. The second run reads the tensors after every stage, and so finds the first stage that differs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ They share one if the pipeline has a memory for only one target.
 """
 LIMITS = {"mask": 0.1, "box": 0.05, "levels": 0.5, "predicted IoU": 0.05, "presence": 0.05}
 TENSOR_LIMIT = 0.02
-"""Largest accepted `Deviation.value` of a tensor; `LIMITS` has that of other outputs.
+"""Largest accepted `Deviation.value` of a tensor. The limits of all other outputs are in `LIMITS`.
 
 Tensors in FP16 with sums in FP32 deviate by 0.007, mostly because OpenCV resizes in fixed point on the CPU.
 """
@@ -195,8 +195,8 @@ class _Flight:
     def run(self) -> Iterator[Found]:
         """Yield all results, in the order in which they are computed.
 
-        What the memory contains is read at the end, because reading waits. With ``staged`` it is read after
-        each frame.
+        The content of the memory is read after the last frame, because reading a tensor makes the host wait
+        for the GPU. With ``staged`` the memory is read after each frame.
         """
         full = View.full(WIDTH, HEIGHT, self._side)
         yield from self._frame(0, self._window(0), Prompt(box=DISC_BOX))
@@ -312,7 +312,7 @@ class _Flight:
         return MemoryPlan(slots, (self._last_row, *range(len(slots) - 1)), slots)
 
     def _window(self, number: int) -> View:
-        """Return a window around the moving target, with a scale that makes pixels be interpolated."""
+        """Return a window around the moving target, with a scale at which pixels must be interpolated."""
         return View.window(160 + 4 * number, 150 + 2 * number, 220, self._side)
 
     def _named(self, number: int, prompt: Prompt | None, second: bool) -> str:
@@ -396,8 +396,8 @@ def images() -> Iterator[Image]:
 class AgreementRecord:
     """A file which records that a pipeline agreed with the CPU.
 
-    ``folder``: where the file is. ``parts``: everything on which the results of the pipeline depend. The name
-    of the file is made from them.
+    ``folder``: the folder of the file. ``parts``: everything on which the results of the pipeline depend. The
+    name of the file contains a hash of ``parts``.
     """
 
     def __init__(self, folder: Path, parts: Mapping[str, Any]) -> None:
@@ -407,7 +407,10 @@ class AgreementRecord:
 
     @property
     def agreed(self) -> bool:
-        """Whether a complete file exists that is safe: not every user may write it or its folder."""
+        """Whether the file exists and is complete.
+
+        A file does not count if every user may write the file or its folder.
+        """
         try:
             check_private(self.path.parent)
             check_private(self.path)

@@ -634,7 +634,7 @@ class TestOpening:
         self, shipped: Bundle, gpu: FakeGpu, call: str, after: int
     ) -> None:
         gpu.fail(call, 2, after)
-        with pytest.raises(BackendError, match=f"opening Fake GPU failed; {call} .*OUT_OF_MEMORY"):
+        with pytest.raises(BackendError, match=f"on the GPU Fake GPU failed; {call} .*OUT_OF_MEMORY"):
             opening.open_device_pipeline(shipped, backend_of("onnxruntime-cuda"), "tf32", "always")
         assert gpu.memory.alive == []
         assert gpu.driver.functions.held == 0

@@ -97,7 +97,7 @@ class TestAFixedBinding:
         for _ in range(3):
             one.binding.run()
         one.check()
-        told = f"cuda graph: onnxruntime {version} waits for every replay, 1.28 does not"
+        told = f"cuda graph: onnxruntime {version} waits after each launch of the graph, 1.28 does not"
         assert one.binding.launch == (told if waits else "cuda graph")
         assert [run.replayed for run in ort.runs] == [False, True, True]
         assert [run.host_waited for run in ort.runs] == [waits] * 3

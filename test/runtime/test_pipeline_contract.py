@@ -137,7 +137,7 @@ def test_a_look_that_means_nothing_is_an_error(pipeline: Pipeline, look: Look) -
 
 def test_one_target_has_one_look_in_a_call(pipeline: Pipeline) -> None:
     look = Look(0, (window(1),), ONE_MAP)
-    with pytest.raises(ValueError, match="look once at each target"):
+    with pytest.raises(ValueError, match="one look per target"):
         pipeline.look(clip_image(1), [look, look])
 
 
@@ -151,7 +151,7 @@ def test_a_target_beyond_those_there_may_be_is_an_error(pipeline: Pipeline, targ
 
 def test_only_what_was_answered_in_this_image_can_be_remembered_once(pipeline: Pipeline) -> None:
     def refused() -> None:
-        with pytest.raises(RuntimeError, match="no image to remember"):
+        with pytest.raises(RuntimeError, match="no candidate to store"):
             pipeline.remember([Remembered(0, 0, 1, True)])
 
     refused()
@@ -172,10 +172,10 @@ def test_a_look_ends_what_was_answered_before_it(pipeline: Pipeline) -> None:
     before = pipeline.look(clip_image(1), [Look(0, (window(1),), ONE_MAP)])
     read = pipeline.look(clip_image(1), [Look(0, (window(1),), ONE_MAP)])
     (found,) = read.candidates(0)
-    with pytest.raises(RuntimeError, match="looked at again"):
+    with pytest.raises(RuntimeError, match="look was called again"):
         before.candidates(0)
     tracked(pipeline, 2)
-    with pytest.raises(RuntimeError, match="looked at again"):
+    with pytest.raises(RuntimeError, match="look was called again"):
         read.mask(0, 0)
     assert same(read.candidates(0)[0], found)
 
@@ -198,7 +198,7 @@ def test_a_refused_image_leaves_no_old_one_behind(pipeline: Pipeline) -> None:
     ):
         with pytest.raises(InputError, match="h264"):
             call()
-    with pytest.raises(RuntimeError, match="no image"):
+    with pytest.raises(RuntimeError, match="no candidate to store"):
         pipeline.remember([Remembered(0, 0, 1, True)])
 
 

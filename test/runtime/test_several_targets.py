@@ -163,7 +163,7 @@ def test_one_prompt_is_looked_at_in_a_call_and_remembered_before_the_next(pipeli
         pipeline.look(IMAGES[0], looks)
     for look in looks:
         pipeline.look(IMAGES[0], [look]).candidates(look.target)
-    with pytest.raises(RuntimeError, match="no image to remember of target 0"):
+    with pytest.raises(RuntimeError, match="target 0 has no candidate to store"):
         pipeline.remember([Remembered(target, 0, 23, True) for target in (0, 1)])
     pipeline.remember([Remembered(1, 0, 23, True)])
 

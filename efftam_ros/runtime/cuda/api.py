@@ -174,8 +174,8 @@ class Cuda:
     def release(self, name: str, *args: Any) -> None:
         """Call the driver's function ``name``, which frees a resource.
 
-        Raises CudaError, but not after an error that ends the use of the GPU, because that also frees the
-        resource.
+        Raises CudaError if the call fails. An error after which the process can't use the GPU any more is
+        ignored, because such an error frees the resource too.
         """
         with suppress(DeviceLostError):
             self.call(name, *args)

@@ -17,7 +17,10 @@ class DeviceBuffer:
     """A block of the GPU's memory. Its content is undefined at first."""
 
     def __init__(self, cuda: Cuda, nbytes: int) -> None:
-        """Allocate ``nbytes``. Raises CudaError if the GPU has too little memory, ValueError below 1 byte."""
+        """Allocate ``nbytes``.
+
+        Raises CudaError if the GPU has too little memory, and ValueError if ``nbytes`` is less than 1.
+        """
         self.nbytes = _positive(nbytes)
         self._cuda = cuda
         self._pointer: int | None = int(
@@ -43,7 +46,10 @@ class HostBuffer:
     """
 
     def __init__(self, cuda: Cuda, nbytes: int) -> None:
-        """Allocate ``nbytes``. Raises CudaError if too little can be pinned, ValueError below 1 byte."""
+        """Allocate ``nbytes``.
+
+        Raises CudaError if too little memory can be pinned, and ValueError if ``nbytes`` is less than 1.
+        """
         self.nbytes = _positive(nbytes)
         self._cuda = cuda
         flags = cuda.driver.CU_MEMHOSTALLOC_PORTABLE | cuda.driver.CU_MEMHOSTALLOC_DEVICEMAP
@@ -94,13 +100,13 @@ def check_range(host: HostBuffer, nbytes: int, offset: int) -> None:
     """Raise ValueError if the bytes from ``offset`` to ``offset + nbytes`` are not all in the buffer."""
     if offset < 0 or nbytes < 0 or offset + nbytes > host.nbytes:
         raise ValueError(
-            f"bytes {offset} to {offset + nbytes} of a buffer of {host.nbytes}; give a larger buffer"
+            f"bytes {offset} to {offset + nbytes} are not in a buffer of {host.nbytes}; give a larger buffer"
         )
 
 
 def _positive(nbytes: int) -> int:
     if nbytes < 1:
-        raise ValueError(f"a buffer of {nbytes} bytes; give at least 1")
+        raise ValueError(f"a buffer of {nbytes} bytes can't be allocated; give at least 1")
     return nbytes
 
 
@@ -114,7 +120,7 @@ ALIGNMENT = 256
 """Number of bytes of which every tensor's address must be a multiple, for TensorRT and onnxruntime."""
 
 ITEM_BYTES = 4
-"""Size of a number in an `Arena`, bytes: float32 or int32. An int64 label takes the place of two."""
+"""Size of a number in an `Arena`, bytes: float32 or int32. An int64 label takes the place of two numbers."""
 
 
 class Arena:

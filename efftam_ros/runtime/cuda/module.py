@@ -86,7 +86,7 @@ class Kernel:
 
 
 class Launch:
-    """A prepared launch. Its arguments are converted already, so that `run` takes little time."""
+    """A prepared launch of a kernel, with arguments that are already converted so that `run` is fast."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Launch:
     ) -> None:
         self._cuda = cuda
         self._start = (function, *grid, *block, 0)
-        self._arguments = arguments  # stored, because `_addresses` points to them
+        self._arguments = arguments  # stored, so that they exist as long as `_addresses` points to them
         self._addresses = np.array([ctypes.addressof(argument) for argument in arguments], np.uint64)
         self._parameters = int(self._addresses.ctypes.data)
 

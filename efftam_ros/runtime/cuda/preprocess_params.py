@@ -22,7 +22,7 @@ _MARGIN = 3
 
 
 class Part(NamedTuple):
-    """A part of `Image.rows`: some of its rows, and the same bytes of each.
+    """A part of `Image.rows`: a range of rows, and in each of these rows the same range of bytes.
 
     The rows are ``top`` to ``bottom`` - 1, the bytes ``left`` to ``right`` - 1.
     """
@@ -53,7 +53,8 @@ class Part(NamedTuple):
 class PreprocessParameters:
     """Makes the parameters of the kernel ``preprocess``, which computes on the GPU what `Preprocessor` does.
 
-    ``side``: side of the network's input, px. ``mean``, ``std``: of the R, G and B channels, for values 0..1.
+    ``side``: side of the network's input, px. ``mean``, ``std``: mean and standard deviation of the R, G and
+    B channels, for values 0..1.
     """
 
     def __init__(self, side: int, mean: tuple[float, float, float], std: tuple[float, float, float]) -> None:
@@ -65,7 +66,7 @@ class PreprocessParameters:
         """Return the kernel's parameters for a view of an image, dtype PREPROCESS_PARAMS, shape [].
 
         The kernel must receive the address of a C-contiguous copy of ``image.rows``. Raises InputError for an
-        image that can't be used, and ValueError for a view of another side.
+        image that can't be used, and ValueError if ``view.side`` is not the side of the network's input.
         """
         encoding = self._checked(image, view)
         record = np.zeros((), PREPROCESS_PARAMS)
@@ -84,9 +85,9 @@ class PreprocessParameters:
     def needed_parts(self, image: Image, view: View) -> tuple[Part, ...]:
         """Return the parts of ``image.rows`` that the kernel reads for a view.
 
-        There is one part, or two for a window of nv12 and nv21 (brightness, colour), or none for a view
-        outside the image. All other bytes on the GPU may be undefined. Raises InputError for an image that
-        can't be used, and ValueError for a view of another side.
+        There is usually one part. A window of an nv12 or nv21 image needs two, brightness and colour. A view
+        outside the image needs none. All other bytes on the GPU may be undefined. Raises InputError for an
+        image that can't be used, and ValueError if ``view.side`` is not the side of the network's input.
         """
         encoding = self._checked(image, view)
         stored = image.height * encoding.rows_per_pair // 2

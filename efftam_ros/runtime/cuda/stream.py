@@ -55,7 +55,7 @@ class Stream:
     def copy_part_in(
         self, device_pointer: int, host: HostBuffer, pitch: int, rows: slice, columns: slice
     ) -> None:
-        """Enqueue a copy of a part of a matrix of bytes to the GPU: these rows, and these columns of them.
+        """Enqueue a copy of a part of a matrix of bytes, its ``rows`` and ``columns``, to the GPU.
 
         On the GPU the matrix begins at ``device_pointer``, in the host buffer at byte 0. In both, the
         distance from one row to the next is ``pitch`` bytes. The bytes in the host buffer must not change
@@ -63,7 +63,10 @@ class Stream:
         """
         width, height = columns.stop - columns.start, rows.stop - rows.start
         if min(width, height) < 1 or rows.start < 0 or columns.start < 0 or columns.stop > pitch:
-            raise ValueError(f"rows {rows}, bytes {columns} of rows of {pitch}; give a part of the matrix")
+            raise ValueError(
+                f"rows {rows}, bytes {columns} are not in a matrix with rows of {pitch} bytes;"
+                " give a part of the matrix"
+            )
         end = (rows.stop - 1) * pitch + columns.stop
         part = self._part
         part.srcHost, part.dstDevice = self._pinned(host, end, 0), device_pointer
@@ -113,10 +116,10 @@ class Stream:
 
     @contextmanager
     def capture(self) -> Iterator[CapturedGraph]:
-        """Capture the work that the block enqueues as a CUDA graph, which can be launched after the block.
+        """Capture as a CUDA graph the work that a ``with`` block enqueues.
 
-        The block must not allocate or free memory, wait, or load kernels. If the block raises an exception,
-        the capture ends and there is no graph.
+        The graph can be launched after the block. The block must not allocate or free memory, wait, or load
+        kernels. If it raises an exception, the capture ends and there is no graph.
         """
         cuda, stream = self._cuda, self.opened
         # In this mode other threads, and the libraries in them, may allocate memory during the capture.
@@ -127,8 +130,8 @@ class Stream:
         try:
             yield captured
         except BaseException:
-            # The status of this call is not checked, because the exception of the block, which is raised
-            # again below, states the cause better.
+            # The status of this call is not checked, because the exception of the ``with`` block, which is
+            # raised again below, states the cause better.
             _, graph = cuda.driver.cuStreamEndCapture(stream)
             if graph is not None and number_of(graph):
                 cuda.driver.cuGraphDestroy(graph)
@@ -158,7 +161,9 @@ class Stream:
     @staticmethod
     def _pinned(host: HostBuffer, nbytes: int, offset: int) -> int:
         if not isinstance(host, HostBuffer):
-            raise TypeError(f"a copy from or to {type(host).__name__} would wait; use a HostBuffer (pinned)")
+            raise TypeError(
+                f"a copy from or to {type(host).__name__} would make the host wait; use a HostBuffer"
+            )
         check_range(host, nbytes, offset)
         return host.pointer + offset
 
@@ -229,7 +234,7 @@ class CapturedGraph:
         self._executable: Any = None
 
     def instantiate(self, graph: Any, stream: Stream) -> None:
-        """Make the captured ``graph``, a CUgraph, ready for `launch`, and destroy it.
+        """Make an executable graph for `launch` from ``graph``, a CUgraph, and destroy ``graph``.
 
         `Stream.capture` calls this at the end of the capture.
         """

@@ -51,13 +51,13 @@ class Binding(Protocol):
 
 
 class Places:
-    """The addresses and shapes of a binding's tensors, checked.
+    """Checks and stores the addresses and shapes of a binding's tensors.
 
     The checks are needed because the libraries that run graphs would use wrong memory without an error.
 
     Attributes:
         tensors: By name, type and shape of each input and output that the graph declares.
-        of: By name, address and shape of each tensor that has a place.
+        of: By name, address and shape of each tensor that `put` has bound.
         has_run: Whether the graph has run with this binding. A fixed binding can't be changed afterwards.
     """
 
@@ -70,7 +70,7 @@ class Places:
         self.has_run = False
 
     def put(self, name: str, pointer: int, shape: tuple[int, ...]) -> bool:
-        """Set address and shape of a tensor, and return whether they changed.
+        """Bind a tensor: set its address and shape, and return whether they changed.
 
         A name that the graph does not have changes nothing. Raises ValueError for a shape that the graph does
         not have, an address that is not aligned, and a change after the first run of a fixed binding.
@@ -86,12 +86,14 @@ class Places:
                 f"{where} was bound to address {pointer:#x}; it must be a multiple of {ALIGNMENT}"
             )
         if self._fixed and self.has_run:
-            raise ValueError(f"{where} of a fixed binding was moved after its first run")
+            raise ValueError(
+                f"{where} can't be bound again, because a fixed binding has run; make a new binding"
+            )
         self.of[name] = pointer, shape
         return True
 
     def require_all(self) -> None:
-        """Raise ValueError, with the names, if tensors have no place yet."""
+        """Raise ValueError, with the names of the tensors, if not all tensors are bound."""
         missing = [name for name in self.tensors if name not in self.of]
         if missing:
             raise ValueError(f"{self._graph}: {', '.join(missing)} not bound; bind every tensor before a run")

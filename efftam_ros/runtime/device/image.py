@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from efftam_ros.runtime.device.tensors import DeviceTensors
 
 STAGED_MARGIN = 1.3
-"""Factor on the sides of the last window, which gives the part of the next image that is copied in advance.
+"""Factor by which the last window is enlarged to get the part of the next image that is copied in advance.
 
-The part is larger than the window, because the target moves on.
+The window is enlarged because the target moves on.
 """
 NARROW = 0.75
-"""Largest share of a row's bytes that is copied by itself.
+"""Largest width of a part of an image that is copied without the rest of its rows, as a share of a row.
 
-Wider parts are copied as whole rows, because whole rows are one contiguous piece.
+Wider parts are copied as whole rows, because whole rows are one contiguous block of memory.
 """
 Parts = tuple[Part, ...]
 
 
 @dataclass(frozen=True)
 class _Staged:
-    """Parts of an image that were copied in advance.
+    """Parts of the next image that were copied to pinned memory in advance.
 
     Attributes:
         index: Number of the pinned buffer that contains them.
@@ -58,14 +58,14 @@ class _Staged:
 
 
 class DeviceImage:
-    """Brings images to the GPU by two pinned buffers, and memory of the GPU for one image.
+    """Copies images to the GPU: two pinned buffers on the host, and a buffer for one image on the GPU.
 
-    All are allocated for the first image, and again only for a larger one. While the GPU reads the current
-    image from one buffer, the next image can be copied to the other. With ``zero_copy`` the kernel reads the
-    pinned buffer itself, and there is no memory on the GPU.
+    All buffers are allocated for the first image, and again only for a larger image. While the GPU reads the
+    current image from one pinned buffer, the next image can be copied to the other. With ``zero_copy`` the
+    kernel reads the pinned buffer itself, and there is no buffer on the GPU.
 
     `stage` may be called from any thread, and all other methods from the pipeline's thread only. `prepare`
-    may be called only when no pending work reads the image before.
+    may be called only when no pending work reads the previous image.
     """
 
     def __init__(
@@ -87,10 +87,10 @@ class DeviceImage:
         return self._device.nbytes if self._device is not None else 0
 
     def stage(self, image: Image) -> None:
-        """Copy the part of the next image that its frame will probably need to pinned memory, in advance.
+        """Copy to pinned memory, in advance, the part of the next image that will probably be needed.
 
-        Nothing is copied before the first image, and nothing of an image that is larger than the buffers or
-        faulty. `prepare` then copies all that is needed.
+        Nothing is copied before the first image, or if the next image is faulty or larger than the buffers.
+        `prepare` then copies all that is needed.
         """
         with self._lock, suppress(InputError):
             if self._last_view is None or self._hosts[0].nbytes < image.rows.size:
@@ -105,7 +105,7 @@ class DeviceImage:
             self._staged = _Staged(index, image.rows, parts)
 
     def prepare(self, image: Image, views: Sequence[View], descriptions: NDArray[np.uint8]) -> Parts:
-        """Copy the parts of the image that these views need to pinned memory, and return them.
+        """Copy to pinned memory the parts of the image that these views need, and return these parts.
 
         The kernel's parameters for each view are written to ``descriptions``, one every `VIEW_BYTES` bytes.
         Raises InputError for an image that can't be used.
@@ -233,9 +233,10 @@ def merged(parts: Iterable[Part]) -> Parts:
 class MaskMaker:
     """Makes masks of the image's size from the decoder's logits.
 
-    It uses the stream of the images, so that a mask need not wait until the memory encoder has ended. The
-    logits are complete, because the host has already waited for the frame's answers. Memory is allocated for
-    the first mask, and again for a mask of another size.
+    Its work runs on the stream on which images are copied, not on that of the network, so that a mask need
+    not wait until the memory encoder has ended. The logits are complete when `make` is called, because the
+    host has already waited for the frame's answers. Memory is allocated for the first mask, and again for a
+    mask of another size.
     """
 
     def __init__(self, cuda: Cuda, kernels: KernelSet, tensors: DeviceTensors, stream: Stream) -> None:

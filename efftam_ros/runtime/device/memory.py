@@ -1,4 +1,4 @@
-"""Sizes of the memory of earlier frames on the GPU, which kernels read and write.
+"""Sizes of the GPU memory that stores what the network remembers of earlier frames.
 
 The memory has slots, and each slot has a map and a pointer. The maps of all slots of all targets are in one
 tensor, and the pointers in another. These two tensors are called rings. A lane is the part of the pipeline
@@ -105,9 +105,11 @@ class MemoryLayout:
         names a row twice, because the graph's input has one place for each row.
         """
         if min(plan.rows) < 0 or max(plan.rows) >= self.rows or len(plan.pointer_slots) > self.pointers:
-            raise IndexError(f"{plan} asks for more than {self.rows} rows and {self.pointers} pointers")
+            raise IndexError(
+                f"{plan} does not fit into {self.rows} temporal rows and {self.pointers} pointers"
+            )
         if len(set(plan.rows)) < len(plan.rows):
-            raise ValueError(f"{plan} names a temporal row twice; the fixed form has one place for it")
+            raise ValueError(f"{plan} names a temporal row twice; the graph has one place for each row")
         out[:] = UNUSED
         out[list(plan.rows)] = plan.slots
         out[self.rows : self.rows + len(plan.pointer_slots)] = plan.pointer_slots

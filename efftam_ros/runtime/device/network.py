@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     from efftam_ros.runtime.device.graph import Binding, DeviceGraph, GraphOpener
 
 SECTIONS = ("plan to answers", "features to answers", "choice to memory")
-"""Names of the three sections of a target, in the order of `LaneSections`, for measurements."""
+"""Names of the `Section` objects of a target, in the order of `LaneSections`, for measurements.
+
+Each name states with what the GPU's work in the section begins and ends.
+"""
 # How often each graph runs before the first frame. In these runs the libraries load kernels, choose the
 # fastest ones, and capture CUDA graphs.
 WARM_UP_RUNS = 3
@@ -37,7 +40,7 @@ WARM_UP_RUNS = 3
 
 @dataclass(frozen=True)
 class LaneSections:
-    """The work of a tracked frame of one target.
+    """The GPU's work in a tracked frame of one target, as sections that are enqueued as a whole.
 
     Attributes:
         track: From the network's input and the memory plan to the decoder's answers.
@@ -58,7 +61,7 @@ class LaneSections:
 
 
 class DeviceNetwork:
-    """The opened graphs of a network with their bindings, and the sections of all targets.
+    """The opened graphs of a network with their bindings, and the `LaneSections` of all targets.
 
     Attributes:
         graphs: The opened graphs by name.
@@ -118,8 +121,8 @@ class DeviceNetwork:
                 section.capture()
 
     def warm_up(self) -> None:
-        # In their first runs the libraries choose kernels and allocate memory. This must happen before a
-        # capture, which forbids it.
+        # In the first runs of a graph the libraries choose kernels and allocate memory. Both are forbidden
+        # during a capture, so they must happen before.
         for _ in range(WARM_UP_RUNS):
             self.run_tracked()
             self.tracked["memory_encoder"].run()
@@ -130,7 +133,8 @@ class DeviceNetwork:
     def encode_prompt(self, prompt: EncodedPrompt | None) -> None:
         """Condition the current features by the prompt encoder.
 
-        ``prompt`` None: the features of a tracked frame without memory, which has no prompt.
+        ``prompt``: the prompt; None for a tracked frame. A tracked frame uses the prompt encoder only if its
+        memory plan has no slot.
         """
         encoded, which = (self._blank, TRACKING) if prompt is None else (prompt, PROMPTED)
         binding, stream, tensors = self._free["prompt_encoder"], self._stream, self._tensors
@@ -174,8 +178,8 @@ class DeviceNetwork:
     def run_tracked(self, encodes: bool = True) -> None:
         """Run the graphs of a tracked frame up to the decoder's outputs, one by one.
 
-        The memory must have been gathered. ``encodes`` False leaves out the image encoder: the features that
-        it computed before are used.
+        `LaneSections.gather` must have copied the slots of the memory to the attention's inputs. With
+        ``encodes`` False the image encoder does not run, and the features that it computed before are used.
         """
         for name in ("image_encoder", ATTENTION, "mask_decoder")[not encodes :]:
             self.tracked[name].run()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 NEEDED_BYTES = 512 << 20
 """Smallest free memory of the GPU with which a pipeline is opened, bytes.
 
-The libraries alone need about as much.
+The libraries alone need about as much memory.
 """
 
 
@@ -83,7 +83,7 @@ def open_device_pipeline(
 
 @contextmanager
 def device_session() -> Iterator[tuple[Cuda, DeviceFacts, Stream]]:
-    """Open the GPU and a stream on it, for work without a pipeline, and close them at the end of the block.
+    """Open the GPU and a stream on it, for work without a pipeline, during a ``with`` block.
 
     Raises BackendError if no GPU can be used.
     """
@@ -104,18 +104,19 @@ def _opened() -> tuple[Cuda, DeviceFacts]:
 
 @contextmanager
 def _failures_of(facts: DeviceFacts) -> Iterator[None]:
-    """Convert exceptions of CUDA and of graphs in the block to BackendError."""
+    """Convert CudaError and GraphError in a ``with`` block to BackendError."""
     try:
         yield
     except (CudaError, GraphError) as error:
-        raise BackendError(f"opening {facts.name} failed", str(error)) from error
+        raise BackendError(f"opening a pipeline on the GPU {facts.name} failed", str(error)) from error
 
 
 def _require_agreement(bundle: Bundle, pipeline: DevicePipeline, parts: dict[str, Any], always: bool) -> None:
     """Raise BackendError if the pipeline's results differ from the CPU's.
 
-    Without ``always``, a pipeline that agreed at an earlier start is not compared again. ``parts``: what the
-    results depend on, besides what this function adds.
+    Without ``always``, a pipeline that agreed at an earlier start is not compared again. ``parts``: precision
+    and other facts on which the results depend, for `AgreementRecord`. This function adds the versions, the
+    engines, the bundle and the number of targets to ``parts``.
     """
     from efftam_ros.runtime.verify import AgreementRecord, Reference
 
@@ -127,7 +128,7 @@ def _require_agreement(bundle: Bundle, pipeline: DevicePipeline, parts: dict[str
     agreement = Reference(bundle, pipeline.max_targets).judge(pipeline, parts["precision"])
     record.keep(agreement)
     if agreement.fault:
-        reason = f"it does not compute what the CPU computes: {agreement.fault}"
+        reason = f"the GPU does not compute what the CPU computes: {agreement.fault}"
         raise BackendError(reason, "run efftam verify")
 
 

@@ -165,7 +165,10 @@ class DevicePipeline(FrameState):
 
     @property
     def stage_interval(self) -> int:
-        """One frame in this number is timed for `Answers.stage_seconds`; 1: every frame."""
+        """Number of frames from one frame that is timed to the next; 1: every frame is timed.
+
+        `Answers.stage_seconds` contains the times.
+        """
         return self._clock.interval
 
     @stage_interval.setter
@@ -236,7 +239,10 @@ class DevicePipeline(FrameState):
         self._settle()
 
     def _settle(self) -> None:
-        """Wait for the launched looks, and store their candidates. Frames wait nowhere else."""
+        """Wait for the launched looks, and store their candidates.
+
+        A tracked frame waits for the GPU only here, and when a mask is requested.
+        """
         if not self._launched:
             return
         launched, self._launched = self._launched, []
@@ -313,9 +319,10 @@ class DevicePipeline(FrameState):
         return self._present is not None and self._present.are_of(image, view)
 
     def _keep_features(self) -> None:
-        """Copy the features in the shared buffer for the targets that may still be remembered by them.
+        """Copy the features in the shared buffer to the buffers of the targets that may still need them.
 
-        This is called before other features are computed.
+        A target needs the features of its last look until a candidate is stored in the memory. This is
+        called before other features overwrite the shared buffer.
         """
         for target in sorted(self._in_place):
             if target in self._frames and self._frames[target].can_be_remembered:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 INTERVAL = 30
-"""One frame in this number is timed.
+"""Number of frames from one frame that is timed to the next.
 
 Events take time on the GPU and in Python, and diagnostics need only about one measurement per second.
 """
@@ -36,7 +36,7 @@ class StageClock:
 
     def __init__(self, cuda: Cuda, stages: Iterable[str]) -> None:
         self.interval = INTERVAL
-        """One frame in this number is timed; 1: every frame."""
+        """Number of frames from one frame that is timed to the next; 1: every frame is timed."""
         self.is_on = False
         """Whether the current frame is timed."""
         self.origin: Event | None = None
@@ -69,18 +69,21 @@ class StageClock:
         self._frames += 1
 
     def time(self, name: str, stream: Stream) -> AbstractContextManager[None]:
-        """Return a context manager which times the work enqueued in its block as the stage ``name``.
+        """Return a context manager that times the work enqueued in its ``with`` block as the stage ``name``.
 
         In a frame that is not timed it does nothing.
         """
         return self._timed(name, stream) if self.is_on else _UNTIMED
 
     def passed(self, name: str) -> None:
-        """Note that the events of a stage were enqueued in this frame, so that `read` reads them."""
+        """Register a stage whose events were enqueued in this frame, so that `read` reads them."""
         self._recorded[name] = None
 
     def read(self) -> None:
-        """Read the times of all stages noted since the last call. The host must have waited for their end."""
+        """Read the times of all stages that `passed` has registered since the last call.
+
+        The host must have waited for the end of these stages.
+        """
         if self._recorded:
             recorded, self._recorded = self._recorded, {}
             events = [(name, self._events[name]) for name in recorded]

@@ -25,10 +25,10 @@ from efftam_ros.runtime.preprocess import EncodedPrompt
 
 VIEWS, PLAN, DECISION = "views", "plan", "decision"
 TRACKING, PROMPTED = "tracking", "prompted"
-"""First part of the names of the encoded prompt's tensors.
+"""First part of the names of the tensors that contain an encoded prompt.
 
-`TRACKING` is for those of tracked frames, which are computed once. `PROMPTED` is for those of the last
-prompted frame.
+Tensors whose names begin with `TRACKING` belong to tracked frames, and are computed once. Tensors whose names
+begin with `PROMPTED` belong to the last prompted frame.
 """
 OUTPUTS = ("masks", "candidate_pointers")
 """Names of the decoder's outputs from which the memory encoder's input and the masks are made."""
@@ -128,7 +128,7 @@ class DeviceTensors:
             self.parameters.view(name).view(np.int32).reshape(lanes, -1) for name in (PLAN, DECISION)
         )
         # The small outputs of the decoder are neighbours, so that one copy of a few hundred bytes brings them
-        # to the host. The host has a place for those of each lane, and for those of each view of a search.
+        # to the host. The host has one place for the outputs of each lane, and one for each view of a search.
         self._answer_names = [name for name in ANSWERS if name in self.shapes]
         self._answers_bytes = self._arena.span("boxes", self._answer_names[-1])
         places = lanes + MAX_VIEWS
@@ -173,7 +173,7 @@ class DeviceTensors:
             stream.copy(self.of_lane(name, lane), self.at(name), 4 * math.prod(self.shapes[name]))
 
     def keep_features(self, stream: Stream, lane: int) -> None:
-        """Enqueue copies of the shared features that the memory encoder reads to the lane's own buffer."""
+        """Enqueue copies of the memory encoder's input features from the shared to the lane's own buffer."""
         for name in self._own[len(OUTPUTS) :]:
             stream.copy(self.of_lane(name, lane), self.at(name), 4 * math.prod(self.shapes[name]))
 
@@ -188,7 +188,7 @@ class DeviceTensors:
     def tokens(self, encoded: EncodedPrompt) -> int:
         """Return the number of tokens that the prompt has in the tensor ``sparse``.
 
-        This is the number of points and one for padding, unless the network has a fixed number.
+        This is the number of points and one for padding, unless the network has a fixed number of tokens.
         """
         return encoded.points.shape[1] + 1 if self._sparse_tokens is None else self._sparse_tokens
 

@@ -43,7 +43,8 @@ the graphs of a frame take 0.85 times as long as without spinning, and less CPU 
 occupies one of the two cores, they take 1.04 to 1.07 times as long. Longer spinning would reduce the factor
 on idle cores by at most 0.01, and increase the factor beside another process to as much as 1.4.
 """
-# The first version of onnxruntime that can limit the time of spinning. Without a limit it is milliseconds.
+# The first version of onnxruntime that can limit the time of spinning. Without a limit, its threads spin for
+# milliseconds.
 _LIMITS_SPINNING = (1, 26)
 
 
@@ -81,7 +82,7 @@ class BoundGraph:
                 self._binding.bind_ortvalue_output(name, array.value)
 
     def run_new(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, SharedArray]:
-        """Run with these inputs and return the outputs in new arrays. This is for outputs of varying size."""
+        """Run the graph with these inputs and return its outputs, whose sizes may vary, in new arrays."""
         names = sorted(self.outputs)
         results = self._session.run(names, {name: arrays[name] for name in self.inputs})
         return {name: SharedArray(result) for name, result in zip(names, results, strict=True)}
@@ -264,10 +265,10 @@ class OrtPipeline(FrameState):
         self._begun.clear()
 
     def _share_features(self, image: Image, frame: TargetFrame, frames: Sequence[TargetFrame]) -> None:
-        """Copy the features of a target's view from another target, if one has features of the same view.
+        """Copy the features of a target's view from another target that has features of the same view.
 
-        If no target has them, and several looks of this call need them, they are computed here, so that the
-        threads do not compute them once for each target.
+        If no target has such features, and several of the looks ``frames`` need them, they are computed here,
+        so that the threads do not compute them once for each target.
         """
         owners = [target for target, made in self._features.items() if made.are_of(image, frame.view)]
         if frame.target in owners:

@@ -141,14 +141,14 @@ class OrtGraphs:
         """Return why the host waits after each launch of a CUDA graph; "" if it does not wait."""
         version = self._ort.__version__
         if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < _ASYNCHRONOUS_REPLAY:
-            return f"onnxruntime {version} waits for every replay, 1.28 does not"
+            return f"onnxruntime {version} waits after each launch of the graph, 1.28 does not"
         return ""
 
     def _open(self, name: str, no_capture: str) -> OpenedSession:
-        """Open a session for a graph, with capture and with the strict option if possible.
+        """Open a session for a graph, if possible one that captures CUDA graphs and has no node on the CPU.
 
-        If opening fails because of the strict option, the session is opened without it. Then its nodes are
-        checked: only those that compute shapes may run on the CPU.
+        The strict option makes opening fail if a node would run on the CPU. The session is then opened
+        without this option, and its nodes are checked: only nodes that compute shapes may run on the CPU.
 
         ``no_capture``: why the session must not capture CUDA graphs; "" if it may.
         """
@@ -161,8 +161,8 @@ class OrtGraphs:
                 )
                 break
             except Exception as error:
-                # Capture and the strict option are given up one at a time, so that the reason is that of the
-                # option that failed.
+                # Only the option that caused this error, capture or the strict option, is switched off before
+                # the next try. So `no_capture` gets the right reason.
                 if not no_capture and is_capture_error(error):
                     no_capture = first_line(error)
                 elif strict and is_cpu_fallback_error(error):
@@ -225,7 +225,7 @@ def open_tensorrt(
 ) -> OrtGraphs:
     """Return the `GraphOpener` for onnxruntime's TensorRT provider, on this GPU and stream.
 
-    Engines are stored in ``folder``. ``precision`` is not used, because the provider has only one.
+    Engines are stored in ``folder``. ``precision`` is not used, because the provider has only one precision.
     """
     return OrtGraphs(bundle, "tensorrt", stream.handle, facts.index, engine_cache=folder, board=facts.board)
 

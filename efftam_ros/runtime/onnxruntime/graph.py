@@ -15,8 +15,8 @@ from efftam_ros.runtime.device.graph import Places
 from efftam_ros.runtime.onnxruntime.libraries import first_line, known_error
 from efftam_ros.runtime.onnxruntime.options import run_options
 
-# Operators that may run on the CPU, where they compute shapes, which are a few integers. onnxruntime places
-# such nodes on the CPU on purpose. For other tensors it has GPU kernels for all of these operators.
+# Operators whose nodes may run on the CPU. onnxruntime places such a node on the CPU only if it computes
+# shapes, which are a few integers. For all other tensors these operators have kernels on the GPU.
 SHAPE_OPERATORS = frozenset(
     ("Constant", "ConstantOfShape", "Gather", "Range", "Shape", "Size", "Slice", "Squeeze", "Unsqueeze")
 )
@@ -64,15 +64,15 @@ def check_provider(registered: Sequence[str], provider: str, graph_name: str) ->
     if first != provider:
         raise BackendError(
             f"onnxruntime could not start its {provider} and opened {graph_name} on {first} instead",
-            "its own messages above give the reason; check the NVIDIA driver and the CUDA libraries",
+            "onnxruntime's messages above give the reason; check the NVIDIA driver and the CUDA libraries",
         )
 
 
 def check_placement(assignment: Sequence[Node], provider: str, graph_name: str) -> tuple[Node, ...]:
     """Return the nodes that run on another provider than the requested one.
 
-    Only nodes that compute shapes may (`SHAPE_OPERATORS`). Raises BackendError with the name of the first
-    other node.
+    Only nodes that compute shapes may do so (`SHAPE_OPERATORS`). Raises BackendError if another node does,
+    with the name of the first such node.
     """
     others = tuple(node for node in assignment if node.provider != provider)
     misplaced = [node for node in others if node.op_type not in SHAPE_OPERATORS]
@@ -81,7 +81,7 @@ def check_placement(assignment: Sequence[Node], provider: str, graph_name: str) 
         raise BackendError(
             f"{graph_name}: node {misplaced[0].name or 'without a name'} ({misplaced[0].op_type}){more}"
             f" would run on {misplaced[0].provider}, not on {provider}",
-            "update onnxruntime-gpu, or use the CUDA provider if this was another",
+            "update onnxruntime-gpu, or use the back end onnxruntime-cuda",
         )
     return others
 
@@ -135,7 +135,8 @@ class OrtGraph:
     def binding(self, fixed: bool) -> OrtBinding:
         """Return a new binding of the graph to device addresses.
 
-        A ``fixed`` one, whose addresses never change, becomes a CUDA graph at its first run if possible.
+        The addresses of a ``fixed`` binding never change. Its first run captures it as a CUDA graph if
+        possible.
         """
         self._fixed_bindings += fixed
         self._bindings.append(OrtBinding(self, self._context, self._fixed_bindings if fixed else None))
@@ -155,7 +156,7 @@ class OrtBinding:
     """A `Binding` that uses onnxruntime's IOBinding."""
 
     def __init__(self, graph: OrtGraph, context: GraphContext, graph_id: int | None) -> None:
-        """Bind no tensor yet.
+        """Make a binding, to which `bind` must still bind all tensors.
 
         ``graph_id``: number of the binding's CUDA graph in the session; None if addresses may change.
         """

@@ -82,7 +82,8 @@ def needed(library: Path) -> list[str]:
         # Tag 5 is DT_STRTAB: the address in memory at which the text of all names begins.
         names = next((value for tag, value in entries if tag == 5), 0)
         for kind, _, offset, address, _, length in segments:
-            # Kind 1 is PT_LOAD. The segment with the address ``names`` gives its position in the file.
+            # Kind 1 is PT_LOAD. The segment that contains the memory address ``names`` gives the position of
+            # the names in the file.
             if kind == 1 and address <= names < address + length:
                 names += offset - address
                 break
@@ -204,5 +205,5 @@ def opening_error(error: BaseException, graph: str, path: Any, ort: Any) -> Exce
         return InputError(f"onnxruntime can't load {path}: {first_line(error)}; export it again")
     return known_error(error, ort) or BackendError(
         f"onnxruntime {ort.__version__} can't open {graph} on the GPU ({first_line(error)})",
-        "its own messages above may give details; update onnxruntime-gpu or take another back end",
+        "onnxruntime's messages above may give details; update onnxruntime-gpu or take another back end",
     )

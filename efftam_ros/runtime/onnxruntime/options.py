@@ -108,10 +108,10 @@ def provider_cache_folder(
 ) -> Path:
     """Return the folder under ``root`` for one graph's TensorRT engines, created if missing.
 
-    Its name is a hash of the bundle's files, the graph's name, the provider's options, and ``made_for``.
-    These are the versions of onnxruntime and TensorRT, and the board. The board is needed because onnxruntime
-    itself distinguishes engines only by the architecture of the GPU. Raises InputError if the folder can't be
-    created or if every user may write there.
+    The folder's name is a hash of the bundle's files, the graph's name, the provider's options, and
+    ``made_for``: the versions of onnxruntime and TensorRT, and the board. The hash includes the board because
+    onnxruntime itself distinguishes engines only by the architecture of the GPU. Raises InputError if the
+    folder can't be created or if every user may write there.
     """
     # These hashes are correct, because they were checked when the bundle was loaded.
     files = json.loads((bundle.folder / MANIFEST).read_text(encoding="utf-8"))["files"]

@@ -128,7 +128,7 @@ class EngineSet:
     ) -> None:
         """Describe a set of engines; none is loaded or built yet.
 
-        ``calibration``: with what INT8 engines are to be built; None: that of the engines in ``folder``.
+        ``calibration``: the calibration with which INT8 engines are built; None: that in ``folder``.
         """
         self.bundle, self.precision, self.library, self.facts = bundle, precision, library, facts
         self.store = EngineStore(folder)

@@ -203,8 +203,8 @@ class TrtBinding:
     def run(self) -> None:
         """Enqueue the engine on the pipeline's stream and return without waiting.
 
-        Raises ValueError if a tensor is not bound or an output has another shape, RuntimeError after `close`,
-        and TensorRTError or CudaError if TensorRT or the GPU fails.
+        Raises ValueError if a tensor is not bound or an output has another shape than the bound one,
+        RuntimeError after `close`, and TensorRTError or CudaError if TensorRT or the GPU fails.
         """
         if self._captured is not None:
             self._captured.launch(self._stream)
@@ -223,7 +223,7 @@ class TrtBinding:
     def alone(self) -> str:
         """Why the engine can't be captured as a part of a larger CUDA graph; "" if it can.
 
-        It can if its own launches could be captured.
+        The engine can be captured if `run` was able to capture its launches.
         """
         return "" if self._captured is not None else self.launch
 
@@ -250,8 +250,8 @@ class TrtBinding:
     def _update_context(self) -> None:
         """Set the addresses and shapes in the context that have changed since the last run.
 
-        Raises ValueError if a tensor is not bound or an output has another shape, and TensorRTError if
-        TensorRT rejects a shape or an address.
+        Raises ValueError if a tensor is not bound or an output has another shape than the bound one, and
+        TensorRTError if TensorRT rejects a shape or an address.
         """
         self._places.require_all()
         context = self._context

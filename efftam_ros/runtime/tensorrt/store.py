@@ -1,4 +1,4 @@
-"""Stores engines in a folder. Each engine is found by a key: what it was built from, and for which GPU."""
+"""Stores engines in a folder. The key of an engine states from what and for which GPU it was built."""
 
 from __future__ import annotations
 
@@ -157,7 +157,8 @@ class EngineStore:
             keys: Key of each engine.
             build: Builds all engines and returns engine and report by graph. If it raises an exception,
                 nothing is stored.
-            message: Is called with a line on why engines are built, and when this process waits for another.
+            message: Is called with a line of text before engines are built, which states why, and before this
+                process waits for another one.
             force: Whether engines are built although all are stored.
 
         Raises:
@@ -192,7 +193,7 @@ class EngineStore:
     def lock(
         self, name: str, key: EngineKey, message: Callable[[str], None] = lambda text: None
     ) -> Iterator[None]:
-        """Lock the file of an engine during the block, against other processes and threads.
+        """Lock the file of an engine against other processes and threads during a ``with`` block.
 
         The system releases the lock of a process that is killed. A thread that has the lock already may enter
         again. ``message`` is called with a line if another process has the lock. Raises InputError if the
@@ -301,8 +302,8 @@ def write_atomically(path: Path, data: bytes) -> None:
         os.close(folder)
 
 
-# By part of a key, the text on a difference: stored value, then wanted value. The most serious part comes
-# first.
+# For each part of a key, a text that states how a stored engine differs in this part. The braces stand for
+# the stored and the wanted value. The most serious difference comes first.
 _PARTS = (
     ("module", "is of module {}, not {}"),
     ("onnx_sha256", "was built from another graph ({:.12}, now {:.12})"),
@@ -317,7 +318,7 @@ _PARTS = (
 
 
 def _difference(key: EngineKey, found: Any) -> tuple[int, str] | None:
-    """Return how the key in a report differs from ``key``; None if it does not.
+    """Return how the key in a report differs from ``key``; None if both are the same.
 
     ``found``: the key in the report. The result is the index in `_PARTS` of the first part that differs, and
     a text on the difference. The index is -1 if the report is damaged.

@@ -87,11 +87,11 @@ class TestAStream:
 
     def test_copies_from_and_to_pinned_memory_alone(self, board: Board) -> None:
         pageable = np.zeros(COUNT, np.float32)
-        with pytest.raises(TypeError, match="ndarray would wait; use a HostBuffer"):
+        with pytest.raises(TypeError, match="ndarray would make the host wait; use a HostBuffer"):
             board.stream.copy_in(board.x.pointer, pageable, NBYTES)  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match="ndarray would wait; use a HostBuffer"):
+        with pytest.raises(TypeError, match="ndarray would make the host wait; use a HostBuffer"):
             board.stream.copy_part_in(board.x.pointer, pageable, 64, slice(0, 1), slice(0, 4))  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match="int would wait"):
+        with pytest.raises(TypeError, match="int would make the host wait"):
             board.stream.copy_out(board.result.pointer, board.x.pointer, NBYTES)  # type: ignore[arg-type]
 
     def test_takes_no_work_once_closed(self, board: Board) -> None:
