@@ -5,7 +5,7 @@ the target in view in which the claimed box is right (overlap at least 0.5; at l
 16 px). False claims: share of all images with a claimed box that misses the target (overlap below 0.1), or
 with a claimed box while the target is absent. The first image is the selection and is not counted.
 
-The score of this package's tracker is the presence of a measured box; that of a peer is the highest score of
+The score of this package's tracker is the confidence of a measured box; that of a peer is the highest score of
 its map.
 
 Results of runs are stored in --cache, so that the same command continues after an interruption.
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -78,7 +79,8 @@ def ours(pipeline: Pipeline) -> Follow:
             image = Image.from_array(np.ascontiguousarray(frame.bgr))
             ((_, track, *_),) = targets.step(Frame(image, frame.stamp_ns), prompts)
             targets.remember()
-            yield track.box if track.measured else None, track.presence
+            is_known = math.isfinite(track.confidence)  # not in the image of the selection
+            yield track.box if track.measured else None, track.confidence if is_known else track.presence
 
     return follow
 
