@@ -5,8 +5,8 @@ the target in view in which the claimed box is right (overlap at least 0.5; at l
 16 px). False claims: share of all images with a claimed box that misses the target (overlap below 0.1), or
 with a claimed box while the target is absent. The first image is the selection and is not counted.
 
-The score of this package's tracker is the confidence of a measured box; that of a peer is the highest score of
-its map.
+The score of this package's tracker is the confidence of a measured box; that of a peer is the highest score
+of its map.
 
 Results of runs are stored in --cache, so that the same command continues after an interruption.
 """
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
