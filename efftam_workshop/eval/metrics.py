@@ -89,8 +89,8 @@ def score(
 class Identities(NamedTuple):
     """Confusions among the targets of one video.
 
-    ``switches``: how often an object's measured box became another target's. ``another``: number of targets
-    whose last box on any object was on an object of another target.
+    ``switches``: how often the measured box on an object changed from one target to another. ``another``: number
+    of targets that ended on a wrong object, by the last object on which their measured box was.
     """
 
     targets: int
