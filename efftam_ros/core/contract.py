@@ -33,8 +33,8 @@ class Look:
         plan: Memory slots that the network compares the image with; empty: none.
         prompt: Marks the target, in px of the image, where the target is selected on this image. ``plan`` is
             then not used. None on all other images.
-        is_search: Whether a missed target is searched for, in any number of views. The results of such a
-            look can't be stored in the memory.
+        is_search: Whether a missed target is searched for, in any number of views. The results of such a look
+            can't be stored in the memory.
     """
 
     target: int
@@ -67,8 +67,8 @@ class Answers(Protocol):
     def candidates(self, target: int) -> Sequence[Candidates]:
         """Return the candidates in each view of the target's look, in the order of the views.
 
-        Waits until they are computed. Raises the exception that ended the computation, and RuntimeError
-        after the target's next look.
+        Waits until they are computed. Raises the exception that ended the computation, and RuntimeError after
+        the target's next look.
         """
         ...
 
@@ -140,8 +140,8 @@ class Pipeline(Protocol):
         Returns without waiting where the back end can compute in the background. The features of a view are
         computed once, even if several targets, or later calls with the same image object, need them.
 
-        After a look with a prompt, an earlier look with a prompt, of another target, can't be remembered any
-        more.
+        After a look with a prompt, another target's earlier look can't be remembered any more if it had a
+        prompt too.
 
         Raises:
             InputError: The image can't be read, see `check`; or a prompt lies outside the view.
@@ -180,8 +180,8 @@ class CameraMotionSource(Protocol):
         """Estimate the camera's motion since the image of the previous call. Does not raise on a bad image:
         the motion is then unknown.
 
-        ``targets``: boxes of moving objects in the previous image, px, none of them empty. The image
-        inside these boxes is not used.
+        ``targets``: boxes of moving objects in the previous image, px, none of them empty. The image inside
+        these boxes is not used.
         """
         ...
 

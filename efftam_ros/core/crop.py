@@ -162,8 +162,8 @@ class AutomaticCrop(FollowingCrop):
     # Smallest size, network px, of a selected target that is shown in the whole image: 3 cells of the feature
     # map.
     MIN_PX = 48.0
-    # After the selection, the whole image replaces the window when the size exceeds `MIN_PX` times this factor.
-    # The window replaces the whole image when the size falls below `MIN_PX` divided by this factor.
+    # After the selection, the whole image replaces the window when the size exceeds `MIN_PX` times this
+    # factor. The window replaces the whole image when the size falls below `MIN_PX` divided by this factor.
     CHANGE = 1.5
 
     _is_full = False

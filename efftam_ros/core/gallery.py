@@ -3,8 +3,8 @@
 The identity network describes a crop by a vector of length 1 (`Describe`), called a look. The cosine of two
 looks, the likeness, is high if both show the same individual. A `Gallery` keeps the looks of one target, and
 how alike to them the target usually is. By these it judges the object that is followed, and objects that may
-be the returning target. A new look is learnt only if no look of the next `DOUBT_NS` is doubted:
-otherwise an object that takes the target's place would become what the target looks like.
+be the returning target. A new look is learnt only if no look of the next `DOUBT_NS` is doubted: otherwise an
+object that takes the target's place would become what the target looks like.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SURE = 0.65
 SAME = 0.85
 """Likeness from which a look is so similar to a kept one that it need not be learnt."""
 MOST = 6
-"""Largest number of kept looks, including that of the selection. They suffice for two or three sides of a
+"""Largest number of kept looks, including that of the selection. This is enough for two or three sides of a
 target, in two lights."""
 DOUBT_NS = 800_000_000
 """Time, ns, for which each look must be unlike the target before the followed object counts as another one.
@@ -48,12 +48,12 @@ APART_IOU = 0.1
 """Two boxes of one image show different objects if their IoU is below this."""
 USUAL_DROP = 0.1
 """When a target returns, its likeness is in most cases at most this much below its usual likeness. The value
-also limits how much likeness counts for a candidate (`Looks.lead`). Of 160 recorded misses, the first accepted
-object is the target in 91 and another object in 2. With 0.05 these counts are 79 and 0, with 0.15 they are 91
-and 7."""
+also limits how much likeness counts for a candidate (`Looks.lead`). Of 160 recorded misses, the first
+accepted object is the target in 91 and another object in 2. With 0.05 these counts are 79 and 0, with 0.15
+they are 91 and 7."""
 UNKNOWN_USUAL = 0.45
-"""Replaces the target's usual likeness minus `USUAL_DROP` while the usual likeness is not known. Of the
-other objects near a target, 95 % have a lower likeness to the target."""
+"""Replaces the target's usual likeness minus `USUAL_DROP` while the usual likeness is not known. Of the other
+objects near a target, 95 % have a lower likeness to the target."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,8 +110,8 @@ class Looks:
 
         The box is compared with the most similar other object of this image, and with the likeness that the
         target usually has, minus `USUAL_DROP`; the higher of the two counts. So the result depends on the
-        scene and the target: a likeness of 0.57 is high for a single bird in the sky, and not unusual
-        among people in the same clothes.
+        scene and the target: a likeness of 0.57 is high for a single bird in the sky, and not unusual among
+        people in the same clothes.
         """
         usual = self.gallery.usual
         against = [UNKNOWN_USUAL if math.isnan(usual) else usual - USUAL_DROP, self.rival(box)]
@@ -193,7 +193,8 @@ class Gallery:
         self.is_other = self.is_doubted and lasts
 
     def _judge(self, value: float, vector: Vector, stamp_ns: int, learns: bool) -> None:
-        """Decide, by the likeness ``value`` of a look, whether the look is doubted, and whether it is learnt."""
+        """Decide, by the likeness ``value`` of a look, whether the look is doubted, and whether it is
+        learnt."""
         if value < LEAST and self._unsettled:
             if learns:
                 self._unsettled -= 1

@@ -65,8 +65,9 @@ class RankedFrames:
     """The default policy's rule: the prompted frame on the last temporal row, recent frames on the others.
 
     The newest frame is on row 0. The recent frames are the newest frame and the spaced frames, the newest
-    ones first, but not the very latest spaced frame. If these are too few, the newest of the other frames are
-    added. The rule judges no frame, because the policy stores only frames that show the target clearly.
+    ones first, but without the newest spaced frame. If these are too few, the newest of the other frames are
+    added. The rule may use every stored frame, because the policy stores only frames that show the target
+    clearly.
 
     Attributes:
         temporal_rows: Number of temporal rows of the network.
@@ -139,8 +140,8 @@ class MemoryBank:
         motion_iou: float | None = None,
         prompted: bool = False,
     ) -> int:
-        """Keep the present frame, and return its slot. For the arguments see `Record`. Raises ValueError
-        as `add` does."""
+        """Keep the present frame, and return its slot. For the arguments see `Record`. Raises ValueError as
+        `add` does."""
         spaced_ns = self._spaced_ns
         # The difference is negative if the stamps went back.
         is_spaced = spaced_ns is None or not 0 <= stamp_ns - spaced_ns < SPACING_NS

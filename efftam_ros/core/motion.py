@@ -284,8 +284,8 @@ class MotionFilter:
 
 
 class TargetMotion:
-    """The motion of a target that may disappear. It consists of two filters: that of the last image, and that of
-    the last image in which the whole target was visible.
+    """The motion of a target that may disappear. It consists of two filters: that of the last image, and that
+    of the last image in which the whole target was visible.
 
     While a target disappears behind an occluder, its measured boxes lag behind and stop at the occluder's
     edge. Therefore a target that is not seen continues with the motion that it had as a whole.

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 # DAVIS). On 117 images of OTB-100, VOT and UAV123 the two values are 0.56 and 0.58.
 SURE = 0.8  # predicted IoU from which no wider view is tried
 CUT = 0.15  # deduction from the predicted IoU of a mask that is cut by the view's border
-# A mask whose distance from the view's border is smaller counts as cut by this border. Network px; one cell of
-# the mask.
+# A mask whose distance from the view's border is smaller counts as cut by this border. In network px; this is
+# one cell of the mask.
 BORDER_PX = 4.0
 EQUAL = 0.05  # a larger mask is preferred even if its predicted IoU is lower by this much
-# A drawn box is doubtful if the sum of three numbers is below this value. The first is the predicted IoU of the
-# mask for the drawn box. The other two belong to the mask for the centre of the box as a point: its predicted
-# IoU, and its IoU with the drawn box. Of 258 boxes that are 5 to 10 % off the true ones 2 % are doubtful. Of 304
-# boxes of the same sizes at other places 67 % are doubtful.
+# A drawn box is doubtful if the sum of three numbers is below this value. The first is the predicted IoU of
+# the mask for the drawn box. The other two belong to the mask for the centre of the box as a point: its
+# predicted IoU, and its IoU with the drawn box. Of 258 boxes that are 5 to 10 % off the true ones 2 % are
+# doubtful. Of 304 boxes of the same sizes at other places 67 % are doubtful.
 WEAK = 1.66
 PART = 0.3  # a mask whose IoU with the drawn box is lower covers only a part of the object
 
@@ -74,9 +74,10 @@ def answer_prompt(
 ) -> PromptAnswer:
     """Return the network's answer to a prompt.
 
-    The views are tried in order, until the value of a view reaches `SURE`. The value is the predicted IoU of the
-    mask, less `CUT` if the view's border cuts the mask. If no view reaches `SURE`, the answer in the view with
-    the highest value is returned. The network then computes this view again, so that its mask can be read.
+    The views are tried in order, until the value of a view reaches `SURE`. The value is the predicted IoU of
+    the mask, less `CUT` if the view's border cuts the mask. If no view reaches `SURE`, the answer in the view
+    with the highest value is returned. The network then computes this view again, so that its mask can be
+    read.
 
     Args:
         pipeline: Runs the network.

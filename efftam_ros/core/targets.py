@@ -66,8 +66,8 @@ def id_for(asked: int, ids: Collection[int], steered: int | None, most: int) -> 
         most: Largest number of targets.
 
     Raises:
-        InputError: ``asked`` is not 0 to 255; there are ``most`` targets already; or ``asked`` is
-            `STEERED` while there are several targets and none is steered.
+        InputError: ``asked`` is not 0 to 255; there are ``most`` targets already; or ``asked`` is `STEERED`
+            while there are several targets and none is steered.
     """
     if not 0 <= asked <= NEXT_FREE:
         raise InputError(ReasonCode.INVALID_TARGET_ID.reason(target=asked))
@@ -238,7 +238,8 @@ class TargetSet:
         steered, others = work.turn[:1], work.turn[1:]
         for group in [[one] for one in work.turn] if prompts else [steered, others]:
             if prompts:
-                # The network keeps the result of only one prompt, so this result is stored before the next prompt.
+                # The network keeps the result of only one prompt, so this result is stored before the next
+                # prompt.
                 self.remember()
             begin_s, looks = time.perf_counter(), dict[int, Look]()
             for target_id in group:
@@ -373,8 +374,8 @@ class TargetSet:
         return Others(rivals, [rival.box for rival in rivals])
 
     def _box_before(self, target_id: int, stamp_ns: int) -> Box | None:
-        """Return a target's box, px, in an earlier image, such as that of a late selection; None where
-        the target had no box then, or where its boxes from that time are no longer stored."""
+        """Return a target's box, px, in an earlier image, such as that of a late selection; None where the
+        target had no box then, or where its boxes from that time are no longer stored."""
         past = reversed(self._past[target_id])
         return next((box for stamp, box in past if stamp <= stamp_ns), None)
 

@@ -269,8 +269,8 @@ class TargetTracker:
             frame: The image and its stamp. The stamp must differ from that of the last used image, the
                 tracker's `stamp_ns`.
             camera: The camera's motion up to this image; None: the camera is assumed not to move.
-            windows: Largest number of windows that are searched if the target is missed; None: as the settings
-                allow.
+            windows: Largest number of windows that are searched if the target is missed; None: as the
+                settings allow.
         """
         previous, previous_size = self.stamp_ns, self._size
         stamp, size = frame.stamp_ns, (frame.image.width, frame.image.height)
@@ -336,9 +336,9 @@ class TargetTracker:
     ) -> Reason:
         """Update state and motion for an image that does not continue the previous ones. Returns the reason.
 
-        There are three possible reasons: the stamps went back, the images' size changed, or there was no image
-        for longer than ``max_gap``. An image of
-        another size is assumed to show the same scene: positions in px are scaled to it.
+        There are three possible reasons: the stamps went back, the images' size changed, or there was no
+        image for longer than ``max_gap``. An image of another size is assumed to show the same scene:
+        positions in px are scaled to it.
         """
         reason = NO_REASON
         if dt_s < 0:

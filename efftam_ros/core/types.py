@@ -68,8 +68,8 @@ class Frame(NamedTuple):
 
 
 MAX_POINTS = 256
-"""Largest number of points of a prompt, including the two corners of a box. The prompt encoder takes longer for
-more points."""
+"""Largest number of points of a prompt, including the two corners of a box. The prompt encoder takes longer
+for more points."""
 
 
 @dataclass(frozen=True)
@@ -165,8 +165,8 @@ class Prompt:
         """Return two boxes, px, in an image of this size: the drawn one, and the one around all marks.
 
         The first box is the drawn one, cut off at the image's border. For a mask it is the box around the
-        mask, and for points alone None. The second box has no area if there is only a single point. Raises InputError as `checked`
-        does.
+        mask, and for points alone None. The second box has no area if there is only a single point. Raises
+        InputError as `checked` does.
         """
         self.checked(width, height)
         if self.box is not None:
@@ -287,10 +287,11 @@ class BoxHead:
     (`policies.drawn_box.PlacedExtent`).
 
     Attributes:
-        level_share: Weight, 0..1, of the cue by levels. This cue is the position of an edge at a certain level of
-            the logits: the level at which the masks after the selection are as large as the drawn box.
-        prompt_share: Weight, 0..1, of the cue by the prompted frame: the offset of the drawn box's edge from the
-            mask's edge on that frame.
+        level_share: Weight, 0..1, of the cue by levels. This cue is the position of an edge at a certain
+            level of the logits: the level at which the masks after the selection are as large as the drawn
+            box.
+        prompt_share: Weight, 0..1, of the cue by the prompted frame: the offset of the drawn box's edge from
+            the mask's edge on that frame.
     """
 
     level_share: float
@@ -401,8 +402,8 @@ class Track:
         view: The region of the image that the network received; None if it received none.
         image_size: Width and height, px.
         reason: Why the target is not tracked, or why the image was not used; empty if all is well.
-        processed: False if the image was refused before the network received it, because it is a bad image, or
-            because its stamp equals that of the previous image.
+        processed: False if the image was refused before the network received it, because it is a bad image,
+            or because its stamp equals that of the previous image.
         stage_seconds: Duration of each stage of the network, s, by name (`contract.Answers.stage_seconds`).
         windows: The windows of this image that were searched for a missed target.
         hypotheses: Where a missed target may be, best first.

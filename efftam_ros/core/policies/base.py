@@ -117,8 +117,8 @@ class Policy:
 
     @property
     def search_windows(self) -> int:
-        """Largest number of windows in which one missed target is searched for in one image. The look at the best
-        place, which follows the search, is not counted."""
+        """Largest number of windows in which one missed target is searched for in one image. The look at the
+        best place, which follows the search, is not counted."""
         return 0
 
     def view(self, default: str) -> str:
@@ -180,5 +180,5 @@ def accept_if_visible(
 
 
 def absence_reason(candidates: Candidates) -> Reason:
-    """Return the `Reason` for publishing that the network does not see the target."""
+    """Return the `Reason` which states that the network does not see the target."""
     return ReasonCode.ABSENT.reason(presence=candidates.presence)

@@ -31,10 +31,10 @@ MOVING_SHARE = 0.75
 is taken for that of a part."""
 GROWN_SHARE, GROWN_CLEARNESS = 1.5, 0.9
 """A mask is assumed to include a neighbour if its area exceeds the first share of the usual area, and its
-predicted IoU is below the second share of the usual one. A car that drives up to the camera also
-grows, but its predicted IoU does not fall. Without the second limit two of 73 cases of the choosing half are
-lost; with both limits no case changes. The rule raises the mean overlap of eleven sequences of OTB-100 and VOT
-from 0.520 to 0.566."""
+predicted IoU is below the second share of the usual one. A car that drives up to the camera also grows, but
+its predicted IoU does not fall. Without the second limit two of 73 cases of the choosing half are lost; with
+both limits no case changes. The rule raises the mean overlap of eleven sequences of OTB-100 and VOT from
+0.520 to 0.566."""
 STILL_S = 0.25
 """For this time, s, a candidate at the target's last position in the image passes the motion gate, whatever
 the camera's motion. A skier who is seen against the sky stays in the image, not over the ground. By this rule
@@ -76,7 +76,7 @@ MAX_FOUND_SHARE = 0.15
 """The points have ended if at most this share of them is still in the candidate's box."""
 DOUBTED_FRAMES = 6
 """Number of frames, after the followed points have ended, in which a candidate is accepted only with a high
-presence or likelihood ratio. After these frames, new points have been followed for long enough."""
+presence or a high LLR. After these frames, new points have been followed for long enough."""
 SURE_PRESENCE = 3.0
 """Presence logit (probability 0.95) above which an unbroken track goes on although its points have ended."""
 
@@ -107,8 +107,8 @@ coming into the image, and so grow."""
 EXTENT_FRAMES = 5
 """Number of boxes after the selection that are compared with the drawn one. This value, `SHARE` and `MOST`
 were chosen on the choosing half. They raise the overlap with the truth by 0.035 for targets below 32 px (16
-cases, none worse). For many larger targets they would lower the overlap. If the box could also be made smaller,
-they would lower it for most targets."""
+cases, none worse). For many larger targets they would lower the overlap. If the box could also be made
+smaller, they would lower it for most targets."""
 SHARE = 0.7
 """Exponent. A side of the box is multiplied by (drawn side / side of the compared boxes) ** `SHARE`."""
 MOST = 2.0
@@ -166,15 +166,16 @@ TILE, TILE_STEP = 1.2, 0.8
 small. Distance of neighbouring tiles, in sides of a tile; an object that is cut by one tile is whole in the
 next."""
 MAX_TILES = 64
-"""Largest number of tiles along each side of the image. It limits the search for a tiny target in a huge image."""
+"""Largest number of tiles along each side of the image. It limits the search for a tiny target in a huge
+image."""
 RESIZED = 0.3
 """If the side of the window that follows the target changes by more than this share, the image is divided
 into tiles anew."""
 VIEW_LLR = -1.0
 """Least LLR of a candidate track that is looked at again, wherever it is."""
 RIVAL_WINDOWS = 1
-"""Number of windows per image for the candidate tracks after the best one. The best one needs no
-window, because the look that follows the search shows it."""
+"""Number of windows per image for the candidate tracks after the best one. The best one needs no window,
+because the look that follows the search shows it."""
 RECOGNITION_NS = 90_000_000
 """Least time between two comparisons of an image with the kept one, ns. A comparison takes 20 to 30 ms on a
 CPU."""
@@ -187,8 +188,8 @@ MATCH_IOU, MATCH_SIZES = 0.15, 0.8
 """A detection belongs to a candidate track if its IoU with the track's predicted box exceeds the first
 number, or if the distance of their centres, in sizes, is below the second."""
 INNER_SHARE = 0.8
-"""A candidate track is expected to be detected if its centre lies in this inner part of a window, as a share of the
-window's side."""
+"""A candidate track is expected to be detected if its centre lies in this inner part of a window, as a share
+of the window's side."""
 MISS_LLR = -1.5
 """LLR of a view in which a candidate track should be visible and is not detected."""
 LLR_KEPT = 0.65

@@ -242,8 +242,8 @@ class DefaultPolicy(Policy):
     def reset(self) -> None:
         self._model = TargetModel()
         self._scale = MaskScale(None, (0, 0))
-        # Number of further frames in which a candidate is accepted only with a high presence or likelihood
-        # ratio, because the points followed on the target have ended.
+        # Number of further frames in which a candidate is accepted only with a high presence or a high
+        # log-likelihood ratio, because the points followed on the target have ended.
         self._doubted = 0
 
     def searches(self, state: TrackState, is_interrupted: bool) -> bool:

@@ -51,8 +51,8 @@ def size_overlap(a: Box, b: Box) -> float:
 
 
 def is_inside(box: Box, image_size: tuple[int, int]) -> bool:
-    """Return whether a box, px, keeps a distance from the image's border. ``image_size``: width and
-    height, px."""
+    """Return whether a box, px, keeps a distance from the image's border. ``image_size``: width and height,
+    px."""
     margin = BORDER * max(image_size)
     left, top, right, bottom = box.edges()
     return min(left, top, image_size[0] - right, image_size[1] - bottom) > margin

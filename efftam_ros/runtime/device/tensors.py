@@ -59,7 +59,8 @@ class Parameters:
             offset += aligned(nbytes)
 
     def view(self, name: str) -> NDArray[np.uint8]:
-        """Return the bytes of a block on the host, uint8. They must not change while a copy of them is pending."""
+        """Return the bytes of a block on the host, uint8. They must not change while a copy of them is
+        pending."""
         return self._views[name]
 
     def pointer(self, name: str, offset: int = 0) -> int:
@@ -127,9 +128,9 @@ class DeviceTensors:
         self.plans, self.decisions = (
             self.parameters.view(name).view(np.int32).reshape(lanes, -1) for name in (PLAN, DECISION)
         )
-        # The decoder's outputs that `ANSWERS` names are neighbours on the GPU, so that one copy of a few hundred
-        # bytes brings them to the host. The host's buffer has one part for each lane, and one for each view of
-        # a search.
+        # The decoder's outputs that `ANSWERS` names are neighbours on the GPU, so that one copy of a few
+        # hundred bytes brings them to the host. The host's buffer has one part for each lane, and one for
+        # each view of a search.
         self._answer_names = [name for name in ANSWERS if name in self.shapes]
         self._answers_bytes = self._arena.span("boxes", self._answer_names[-1])
         places = lanes + MAX_VIEWS
@@ -217,7 +218,8 @@ class DeviceTensors:
         return Decoded(boxes, areas, ious, float(presence[0]), *levels)
 
     def _answers_at(self, index: int) -> list[NDArray[np.float32]]:
-        """Return the arrays of part ``index`` of the host's buffer: one per output, in the order of `ANSWERS`."""
+        """Return the arrays of part ``index`` of the host's buffer: one per output, in the order of
+        `ANSWERS`."""
         at = index * aligned(self._answers_bytes)
         return [
             self._answers.view(np.float32, self.shapes[name], at + self._arena.offset(name, "boxes"))
