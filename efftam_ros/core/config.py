@@ -21,9 +21,9 @@ VIEWS = ("bundle", "auto", "full", "window")
 SHARE = (0.0, 1.0)
 """Allowed range of a setting that is a probability, an overlap or another share."""
 MAX_TARGETS = 8
-"""Most targets that can be followed at once."""
+"""Largest number of targets that can be followed at once."""
 MAX_TEXT = 1024
-"""Most characters that a text setting, such as a path, may have."""
+"""Largest number of characters that a text setting, such as a path, may have."""
 
 
 def setting(

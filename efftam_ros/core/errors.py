@@ -30,7 +30,7 @@ def one_line(error: object) -> str:
 
 
 MAX_SHOWN = 80
-"""Most characters that a message repeats of a text from outside."""
+"""Largest number of characters that a message repeats of a text from outside."""
 
 
 def shown(text: object) -> str:

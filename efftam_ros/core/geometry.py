@@ -168,7 +168,8 @@ class View:
     def pixels(self, width: int, height: int, margin: int) -> tuple[int, int, int, int]:
         """Return the first column, first row, end column and end row of the image's pixels inside the view.
 
-        The ends are exclusive. Where the view lies outside the image an end does not exceed its beginning.
+        The ends are exclusive. Where the view lies outside the image, the end column or end row is not
+        greater than the first one.
 
         Args:
             width: Of the image, px.

@@ -63,8 +63,8 @@ INITIAL_SPEED = 6.0  # standard deviation of the unknown initial velocity, sizes
 # Least time, s, over which the camera's velocity is averaged. The stamps of images that arrive in a burst are
 # nearly equal: a shift of 3 px within 1 us would be taken for 3 million px/s.
 MIN_CAMERA_S = 0.01
-# A coasting target continues with the motion of when all of it was visible, if that is at most this old, ns.
-# Otherwise it continues with the motion of its last visible part.
+# A coasting target continues with its motion in the last image that showed the whole target, if that image is
+# at most this old, ns. Otherwise it continues with the motion of the part that was visible last.
 WHOLE_VALID_NS = 1_000_000_000
 
 
@@ -284,8 +284,8 @@ class MotionFilter:
 
 
 class TargetMotion:
-    """The motion of a target that may disappear: its filter, and the filter of when all of it was last
-    visible.
+    """The motion of a target that may disappear. It consists of two filters: that of the last image, and that
+    of the last image in which the whole target was visible.
 
     While a target disappears behind an occluder, its measured boxes lag behind and stop at the occluder's
     edge. Therefore a target that is not seen continues with the motion that it had as a whole.

@@ -85,8 +85,8 @@ class TargetModel:
         self._confirmed_llrs: deque[float] = deque(maxlen=USUAL_FRAMES)
 
     def add(self, area: float, quality: float, presence_logit: float, remembered: bool) -> None:
-        """Add a confirmed frame. ``remembered``: whether it goes into memory; for the other values see
-        `llr`."""
+        """Add a confirmed frame. ``remembered``: whether the frame is stored in the memory; for the other
+        values see `llr`."""
         self._confirmed_llrs.append(self.llr(area, quality, presence_logit, 0.0))
         self._qualities.append(quality)
         self._confirmed_areas.append(area)
@@ -242,7 +242,8 @@ class DefaultPolicy(Policy):
     def reset(self) -> None:
         self._model = TargetModel()
         self._scale = MaskScale(None, (0, 0))
-        # How many more frames need evidence, because the points followed on the target have ended.
+        # Number of further frames in which a candidate is accepted only with a high presence or a high
+        # log-likelihood ratio, because the points followed on the target have ended.
         self._doubted = 0
 
     def searches(self, state: TrackState, is_interrupted: bool) -> bool:
@@ -290,7 +291,7 @@ class DefaultPolicy(Policy):
         return Choice(ranked[0].index, True, None, reason, ranked[0].overlap)
 
     def _choose_return(self, candidates: Candidates, context: FrameContext) -> Choice:
-        """Judge a frame while the target is missed: decide whether a candidate is its return."""
+        """Judge a frame of a missed target: decide whether a candidate is the returning target."""
         search = context.search
         search.begin(context.size, context.motion)
         self._observe(candidates, context)
@@ -317,12 +318,12 @@ class DefaultPolicy(Policy):
         return Choice(best_quality(candidates), present, None, lack.with_detail(search.summary))
 
     def _not_confident(self, confidence: float) -> Reason:
-        """Return the reason that a candidate's confidence is below `least_confidence`."""
+        """Return the `Reason` for not accepting a candidate whose confidence is below `least_confidence`."""
         limit = self.config.least_confidence
         return ReasonCode.NOT_CONFIDENT.reason(confidence=confidence, least=limit)
 
     def _observe(self, candidates: Candidates, context: FrameContext) -> None:
-        """Add the objects in the frame's own view to the search."""
+        """Update the search by the objects that the candidates of this frame show."""
         assert context.view is not None
         (found,) = self.detections([candidates], context.looks)
         context.search.observe(context.frame.stamp_ns, [(context.view, found)])
@@ -401,7 +402,7 @@ class DefaultPolicy(Policy):
 
     def detections(self, windows: Sequence[Candidates], looks: Looks) -> list[list[Detection]]:
         found = [(candidates, self._objects(candidates)) for candidates in windows]
-        for _, objects in found:  # all are described first, because each is compared with all others
+        for _, objects in found:  # all objects are described first, because each is compared with all others
             for seen in objects:
                 looks.vector(seen.box)
         return [

@@ -51,7 +51,7 @@ def size_overlap(a: Box, b: Box) -> float:
 
 
 def is_inside(box: Box, image_size: tuple[int, int]) -> bool:
-    """Return whether a box, px, keeps a distance from the image's border. ``image_size``: width, height
+    """Return whether a box, px, keeps a distance from the image's border. ``image_size``: width and height,
     px."""
     margin = BORDER * max(image_size)
     left, top, right, bottom = box.edges()
@@ -244,7 +244,7 @@ class EdgeCues:
         self.is_settled = len(self._log_ratios) == EXTENT_FRAMES
 
     def way(self, boxes: Edges, size: Edges) -> Edges:
-        """Return the second cue, [4]: how far outside a mask's edges the edges at the target's levels are.
+        """Return the second cue, [4]: how far outside a mask's edges its edges at the levels `levels` lie.
 
         ``boxes``: edges of the mask at `LEVELS`, [3, 4] px; ``size``: width, height, width, height of the
         mask, px.
@@ -308,10 +308,10 @@ class PlacedExtent(TargetExtent):
 def make_extent(
     head: BoxHead | None, drawn: Box | None, prompted: Box | None, image_size: tuple[int, int]
 ) -> TargetExtent:
-    """Return what computes the published box of a newly selected target.
+    """Return an object that computes the published box of a newly selected target.
 
     Args:
-        head: Constants of the network for `PlacedExtent`; None if it has none.
+        head: Constants of the network for `PlacedExtent`; None if the network has none.
         drawn: The drawn box, px; None where points were given.
         prompted: Box of the network's mask on the prompted frame, px; None if the mask is empty.
         image_size: Width and height of the image, px.

@@ -232,7 +232,8 @@ class CandidateTrack:
         """Log-odds, by the object's position, that it is the target; see `weigh`."""
         self._earlier = (0.0, 0)  # `llr` and `good` before the last image
         self._last_llr = 0.0  # LLR of the last image's best detection; `MISS_LLR` if there was none
-        # Since the object came into sight: the log-odds of its position at that time, and the stamp, ns.
+        # Log-odds of the object's position when the object came into sight, and the stamp of that time, ns;
+        # None: not known.
         self._in_sight: tuple[float, int] | None = None
 
     @property
@@ -437,7 +438,7 @@ class Reacquisition:
             image_size: Width and height of the image, px.
             extent_px: Side of the window in which the target would be followed, px.
             side: Side of the network's input, network px.
-            budget: Most windows in all.
+            budget: Largest number of windows, of all three kinds together.
         """
         sweep, views = self._swept(image_size, extent_px, side), []
         if self.prior is not None:
@@ -454,8 +455,8 @@ class Reacquisition:
         return views
 
     def view(self, image_size: tuple[int, int], extent_px: float, side: int) -> View:
-        """Return the frame's own view: at the best track if one is promising, else the next window of the
-        sweep. For the arguments see `windows`."""
+        """Return the view for a look at one place: the place of the best track if a track is promising, else
+        the next window of the sweep. For the arguments see `windows`."""
         promising = self._promising
         if promising:
             box = promising[0].box
