@@ -29,7 +29,7 @@ def recording(
 ) -> Recording:
     """A target at rest that is claimed in each image.
 
-    ``claimed``: what is claimed from an image on, None: nothing; ``likeness``: likeness of it, from an image on;
+    ``claimed``: what is claimed from an image on, None: nothing; ``likeness``: of what is claimed, likewise;
     ``absent``: images without the target.
     """
     frames: dict[str, list] = {
