@@ -123,15 +123,16 @@ class MotionFilter:
     """The Kalman filter of one target: `predict` moves the estimate to a later stamp, `update` corrects it by
     a measured box."""
 
-    # An array is replaced before it is changed, so that copies of the filter may share it.
+    # No array is changed in place: a new array replaces it. Therefore copies of the filter may share an
+    # array.
 
     def __init__(self, stamp_ns: int, box: Box) -> None:
         """Start from a box, px, that was measured at this stamp."""
         self.stamp_ns = stamp_ns
         self._measured = True
         self._camera_velocity: Array = np.zeros(2)
-        # The camera's motion since `_camera_velocity` was last computed: its shift at the target, px, and its
-        # time, s.
+        # Since `_camera_velocity` was last computed: by how much the camera's motion has shifted the image at
+        # the target, px, and how much time has passed, s.
         self._camera_shift: Array = np.zeros(2)
         self._camera_s = 0.0
         # Stamp and value of the filtered size after its last measurement.

@@ -142,7 +142,8 @@ class TargetSet:
         self._past: dict[int, deque[tuple[int, Box | None]]] = {}
         self.steered: int | None = None
         self.in_work: Collection[int] = ()
-        """Ids of the targets that are being processed; after an exception, of those that it concerns."""
+        """Ids of the targets that are being processed; after an exception, of the targets that the exception
+        concerns."""
 
     @property
     def max_targets(self) -> int:

@@ -92,8 +92,8 @@ CLEAR = 0.06
 """The fit is the overlap of a mask's size with the drawn box. A mask gets a bonus if its fit exceeds that of
 the mask with the highest predicted IoU by more than this."""
 WEIGHT = 2.0
-"""Weight of the part of the fit beyond `CLEAR`. The product is the bonus, which is added to the predicted
-IoU."""
+"""The bonus of a mask is this factor times the part of the difference of the fits that exceeds `CLEAR`. The
+bonus is added to the predicted IoU."""
 SAME_IOU = 0.1
 """Two candidates of one view are the same object if their IoU is at least this."""
 
