@@ -76,8 +76,8 @@ def safe_address(address: str) -> str:
     parts = path.split("/")
     known = list(takewhile(_STREAM.fullmatch, parts))
     if len(known) < len(parts):
-        # A known part of the path that follows an unknown part may be a piece of the same secret. It is only
-        # shown if it is the name of a video.
+        # A known part of the path that follows an unknown part may be a piece of the same secret. Therefore,
+        # from the first unknown part on, only the name of a video is shown.
         is_video = _VIDEO.fullmatch(parts[-1]) is not None
         known += ["***"] * (len(parts) - len(known) > is_video) + parts[-1:] * is_video
     login = "***" if login else ""

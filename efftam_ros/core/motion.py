@@ -123,8 +123,7 @@ class MotionFilter:
     """The Kalman filter of one target: `predict` moves the estimate to a later stamp, `update` corrects it by
     a measured box."""
 
-    # No array is changed in place: a new array replaces it. Therefore copies of the filter may share an
-    # array.
+    # A new array replaces each array before it is changed. Therefore copies of the filter may share arrays.
 
     def __init__(self, stamp_ns: int, box: Box) -> None:
         """Start from a box, px, that was measured at this stamp."""
