@@ -120,7 +120,7 @@ class Looks:
 
 
 class Gallery:
-    """The kept looks of one target, and the verdict on the latest ones."""
+    """The kept looks of one target, and whether its latest looks were doubted."""
 
     def __init__(self) -> None:
         self._kept: list[Vector] = []

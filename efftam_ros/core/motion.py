@@ -64,7 +64,8 @@ INITIAL_SPEED = 6.0  # standard deviation of the unknown initial velocity, sizes
 # nearly equal: a shift of 3 px within 1 us would be taken for 3 million px/s.
 MIN_CAMERA_S = 0.01
 # A coasting target continues with its motion in the last image that showed the whole target, if that image is
-# at most this old, ns. Otherwise it continues with the motion of the part that was visible last.
+# at most this old, ns. Otherwise it continues with the motion of the part of the target that was visible
+# last.
 WHOLE_VALID_NS = 1_000_000_000
 
 

@@ -41,8 +41,8 @@ the camera's motion. A skier who is seen against the sky stays in the image, not
 two sequences of OTB-100 are followed that were lost before; none of 41 clips of the choosing half changes."""
 STRAY, STRAY_PER_S = 1.25, 1.0
 """Largest distance from the prediction at which a COASTING target may return in one image: the first number,
-in target sizes, plus the second, in sizes per second since the target was seen. A view
-shows about this much around the target."""
+in target sizes, plus the second, in sizes per second since the target was seen. A view shows about this much
+around the target."""
 JUMP_PER_S = 8.0
 """Largest distance from the prediction that a jerk of camera or target is assumed to cause, in target sizes
 per second since the last image; at most `STRAY`. At 30 Hz the target still overlaps its predicted box. At 10
@@ -89,8 +89,8 @@ SCALE_FRAMES = 2
 """Number of frames after the selection whose masks are compared with the drawn box. In so few frames the
 target hardly changes its size."""
 CLEAR = 0.06
-"""The fit is the overlap of a mask's size with the drawn box. A mask gets a bonus if its fit exceeds that of
-the mask with the highest predicted IoU by more than this."""
+"""The fit of a mask is the IoU of its box with the drawn box, as if both had the same centre. A mask gets a
+bonus if its fit exceeds that of the mask with the highest predicted IoU by more than this."""
 WEIGHT = 2.0
 """The bonus of a mask is this factor times the part of the difference of the fits that exceeds `CLEAR`. The
 bonus is added to the predicted IoU."""

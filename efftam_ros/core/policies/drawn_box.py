@@ -8,8 +8,8 @@ small target may have logits above zero.
 `PlacedExtent` is for a network with a `BoxHead`, which also gives the edges at two other levels of the
 logits. It compares the edges at all levels with the drawn box.
 
-The other two classes are for networks without one. `DrawnExtent` is for targets of a few pixels. Even a right
-mask covers only the most salient part of such a target, so the box is enlarged to fit the drawn box.
+The other two classes are for networks without a `BoxHead`. `DrawnExtent` is for targets of a few pixels. Even
+a right mask covers only the most salient part of such a target, so the box is enlarged to fit the drawn box.
 `PromptedExtent` is for targets of `MAX_PX` and more, around which boxes are often drawn roughly. It publishes
 the candidate that continues the extent of the mask that the network found in the drawn box."""
 
@@ -197,7 +197,7 @@ class PromptedExtent(TargetExtent):
 
     def _continuing(self, candidates: Candidates, index: int, followed: Box) -> int:
         """Return the index of the candidate that continues the prompted extent; ``index`` itself if no other
-        one does so clearly better."""
+        candidate fits it clearly better."""
         fits = [fit for fit in self._fits if len(fit) == len(candidates)]
         if not fits:
             return index

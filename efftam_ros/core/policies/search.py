@@ -277,8 +277,8 @@ class CandidateTrack:
         An object may have been in sight already when the target could not yet be at its place. It does not
         become more likely the target merely because the target's possible positions spread with time.
         Therefore its prior approaches the present log-odds only slowly, from those at its first detection.
-        This starts anew after an image in which the object was not seen, because then another object may be
-        at this place.
+        The approach starts anew after an image in which the object was not seen, because then another object
+        may be at this place.
 
         Args:
             stamp_ns: Stamp of the image, ns.
