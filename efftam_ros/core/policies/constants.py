@@ -142,8 +142,8 @@ target are claimed with the limit, and 106 without. In both cases 52 targets are
 LIKENESS = 8.0
 """Weight of `Looks.lead` in the LLR of a missed target. Of 160 misses recorded on the choosing half
 (`training judge returns`), the first object accepted is the target in 91 and another object in 2. With a
-weight of 6 it is 90 and 3, with 12 it is 88 and 2. With fixed limits of the likeness in place of the lead it
-was 76 and 7."""
+weight of 6 these counts are 90 and 3, with 12 they are 88 and 2. With fixed limits of the likeness in place
+of the lead they were 76 and 7."""
 
 # Constants of the prior of a missed target's position
 
@@ -151,10 +151,10 @@ GROUND_WEIGHT, IMAGE_WEIGHT, FLAT_WEIGHT = 0.6, 0.2, 0.2
 """Weights of the three distributions of the position: the one that stays with the ground, the one that stays
 with the image, and the uniform one."""
 START_SPREAD, GROUND_SPREAD_PER_S, IMAGE_SPREAD_PER_S = 0.7, 1.2, 2.0
-"""Standard deviation of both normal distributions at the start, in target sizes, and its growth in sizes per
-second: of the one that stays with the ground, and of the one that stays with the image. They are the errors
-of the motion filter's predictions 1 and 2 s ahead on aerial clips, with the camera's motion and without
-it."""
+"""Standard deviations of the two normal distributions. The first number is the value of both at the start, in
+target sizes. The second number is the growth, in sizes per second, for the distribution that stays with the
+ground; the third is the growth for the one that stays with the image. The numbers are the errors of the
+motion filter's predictions 1 and 2 s ahead on aerial clips, with the camera's motion and without it."""
 FADING_S = 3.0
 """Time constant, s, with which the assumed speed over the ground decreases. At constant speed the prediction
 would leave the scene."""
@@ -208,8 +208,8 @@ MAX_TRACKS = 12
 """Largest number of candidate tracks that are kept."""
 ACCEPT_SCORE = 1.0
 """Least score of a candidate track that is accepted as the target. Of 160 misses recorded on the choosing
-half, the first object accepted is the target in 91 and another object in 2. With a score of 1.5 it is 82 and
-3, with 2 it is 79 and 0."""
+half, the first object accepted is the target in 91 and another object in 2. With a score of 1.5 these counts
+are 82 and 3, with 2 they are 79 and 0."""
 MIN_GOOD = 2
 """Least number of consecutive images, up to the last one, in which an accepted track was detected with a
 positive LLR."""

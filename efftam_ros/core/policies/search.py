@@ -208,7 +208,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Detection:
-    """An object that the network sees in a window. ``box``: px; ``quality``: predicted IoU; ``llr``:
+    """An object that the network sees in a window. ``box``: its box, px; ``quality``: predicted IoU; ``llr``:
     logarithm of the likelihood ratio that it is the target."""
 
     box: Box
