@@ -125,7 +125,8 @@ class TrackerConfig(CheckedSettings):
 def check_setting(name: str, value: Any, metadata: Any) -> None:
     """Raise InputError when ``value`` is outside the range or the choices of a `setting` field.
 
-    ``name``: of the field, for the error; ``metadata``: of the dataclass field that `setting` made.
+    ``name``: name of the field, for the error. ``metadata``: metadata of the dataclass field that `setting`
+    made.
     """
     choices, within = metadata.get("choices"), metadata.get("within")
     metadata.get("check", bool)(value)

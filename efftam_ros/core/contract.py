@@ -193,8 +193,8 @@ class CameraMotionSource(Protocol):
     def since(self, kept: object) -> CameraMotion:
         """Return the camera's motion from a kept image to the image of the last call of `estimate`.
 
-        ``kept``: what `keep` returned, any time ago. The motion is unknown where the two images do not show
-        the same place.
+        ``kept``: a value that `keep` returned at any earlier time. The motion is unknown where the two images
+        do not show the same place.
         """
         ...
 
@@ -224,6 +224,7 @@ class PointSource(Protocol):
     def keep(self, image: Image, box: Box) -> None:
         """Drop the points outside the target's box, and add new points inside it.
 
-        ``image``: that of the last call of `follow`, or the first image; ``box``: of the target in it, px.
+        ``image``: the image of the last call of `follow`, or the first image. ``box``: the target's box in
+        this image, px.
         """
         ...

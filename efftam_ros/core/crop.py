@@ -18,8 +18,8 @@ def window_inside(image_size: tuple[int, int], x: float, y: float, extent: float
     """Return a square window around (x, y), shifted so that as little of it as possible lies outside the
     image.
 
-    ``image_size``: width and height, px; ``extent``: side of the window, image px; ``side``: of the network's
-    input, network px.
+    ``image_size``: width and height, px; ``extent``: side of the window, image px; ``side``: side of the
+    network's input, network px.
     """
     width, height = image_size
     x = min(max(x, min(extent, width) / 2), width - min(extent, width) / 2)
@@ -192,8 +192,8 @@ class AutomaticCrop(FollowingCrop):
 def make_crop_policy(kind: str, side: int, factor: float) -> WholeImage:
     """Create a crop policy.
 
-    ``kind``: "auto", "full" or "window"; ``side``: of the network's input, network px; ``factor``: side of
-    the window in target sizes.
+    ``kind``: "auto", "full" or "window"; ``side``: side of the network's input, network px; ``factor``: side
+    of the window in target sizes.
     """
     if kind == "full":
         return WholeImage(side)

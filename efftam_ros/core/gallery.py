@@ -120,7 +120,7 @@ class Looks:
 
 
 class Gallery:
-    """The kept looks of one target, and the verdict on the latest ones."""
+    """The kept looks of one target, and whether its latest looks were doubted."""
 
     def __init__(self) -> None:
         self._kept: list[Vector] = []
@@ -245,8 +245,8 @@ candidate."""
 SHARED_IOU = 0.2
 """If the IoU of two targets' boxes exceeds this, one mask may cover both targets."""
 TIE = 0.1
-"""Least difference of the evidence for two targets. If it is smaller, the object stays with the target that
-had it."""
+"""An object changes from one target to another only if the evidence for the two targets differs by more than
+this."""
 
 
 @dataclass(frozen=True)

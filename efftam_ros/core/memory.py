@@ -50,8 +50,8 @@ class AttendedFrames:
 
 
 class Rule(Protocol):
-    """Decides which remembered frames a frame attends to. ``records``: of all kept frames, oldest first;
-    ``frame``: number of the frame that attends."""
+    """Decides which remembered frames a frame attends to. ``records``: the records of all kept frames, oldest
+    first; ``frame``: number of the frame that attends."""
 
     def attention(self, records: Sequence[Record], frame: int) -> AttendedFrames: ...
 
@@ -104,8 +104,8 @@ class RankedFrames:
 
 
 def _newest_and_spaced(frames: list[int], spaced: list[int], count: int) -> list[int]:
-    """Return ``count`` frames in order: the last of ``frames``, and the last ones of ``spaced``. Where
-    ``spaced`` has too few, further frames are taken from the end of ``frames``."""
+    """Return ``count`` frames in increasing order: the last of ``frames``, and the last ones of ``spaced``.
+    If ``spaced`` has too few, further frames are taken from the end of ``frames``."""
     if count <= 0:
         return []
     chosen = frames[-1:] + spaced[len(spaced) - min(count - 1, len(spaced)) :]

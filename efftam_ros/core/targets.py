@@ -134,7 +134,7 @@ class TargetSet:
             for number in reversed(range(pipeline.max_targets))
         ]
         self._camera = None if camera is None else SharedCamera(camera)
-        # Trackers, by id, that have answered the last image and whose `remember` is still to be done.
+        # Trackers, by id, that have answered the last image, and for which `remember` was not called yet.
         self._answered: dict[int, TargetTracker] = {}
         self._images = 0
         self._stepped: dict[int, int] = {}  # by id: number of the target's last image
@@ -142,7 +142,8 @@ class TargetSet:
         self._past: dict[int, deque[tuple[int, Box | None]]] = {}
         self.steered: int | None = None
         self.in_work: Collection[int] = ()
-        """Ids of the targets that are being processed; after an exception, of those that it concerns."""
+        """Ids of the targets that are being processed; after an exception, of the targets that the exception
+        concerns."""
 
     @property
     def max_targets(self) -> int:
@@ -486,7 +487,7 @@ class SharedCamera:
             self._own[target_id] = camera.source
 
     def forget(self, target_id: int) -> None:
-        """Forget a target, known or not."""
+        """Forget a target. An unknown id changes nothing."""
         self._since.pop(target_id, None)
         self._own.pop(target_id, None)
 

@@ -226,8 +226,8 @@ Entries = dict[str, Callable[[int], EvaluatedTracker]]
 class Pass:
     """Results of one run over one sequence.
 
-    ``curve``: success curve [21]. ``seconds_per_frame``: mean. ``measured``: boxes [N, 4] that were reported
-    as measured, other rows NaN.
+    ``curve``: success curve [21]. ``seconds_per_frame``: mean time per frame, s. ``measured``: boxes [N, 4]
+    that were reported as measured, other rows NaN.
     """
 
     scores: Scores

@@ -110,8 +110,8 @@ class Policy:
         """Return whether a missed target is searched for in the whole image; if not, the network looks only
         where the target is predicted.
 
-        ``state``: of the target; ``is_interrupted``: whether its motion up to the previous image is no longer
-        valid.
+        ``state``: state of the target. ``is_interrupted``: whether its motion up to the previous image is no
+        longer valid.
         """
         return state is TrackState.LOST and not is_interrupted
 
@@ -138,8 +138,8 @@ class Policy:
 
     def detections(self, windows: Sequence[Candidates], looks: Looks) -> list[list[Detection]]:
         """Return, for each window of one image, the objects that its candidates show, each with the evidence
-        that it is the target. ``windows``: the candidates in each window; ``looks``: of boxes of this
-        image."""
+        that it is the target. ``windows``: the candidates in each window; ``looks``: the looks of boxes of
+        this image."""
         return [[] for _ in windows]
 
     def begin(self, candidates: Candidates, context: FrameContext) -> Choice:

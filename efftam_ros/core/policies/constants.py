@@ -41,8 +41,8 @@ the camera's motion. A skier who is seen against the sky stays in the image, not
 two sequences of OTB-100 are followed that were lost before; none of 41 clips of the choosing half changes."""
 STRAY, STRAY_PER_S = 1.25, 1.0
 """Largest distance from the prediction at which a COASTING target may return in one image: the first number,
-in target sizes, plus the second, in sizes per second since the target was seen. A view
-shows about this much around the target."""
+in target sizes, plus the second, in sizes per second since the target was seen. A view shows about this much
+around the target."""
 JUMP_PER_S = 8.0
 """Largest distance from the prediction that a jerk of camera or target is assumed to cause, in target sizes
 per second since the last image; at most `STRAY`. At 30 Hz the target still overlaps its predicted box. At 10
@@ -89,11 +89,11 @@ SCALE_FRAMES = 2
 """Number of frames after the selection whose masks are compared with the drawn box. In so few frames the
 target hardly changes its size."""
 CLEAR = 0.06
-"""The fit is the overlap of a mask's size with the drawn box. A mask gets a bonus if its fit exceeds that of
-the mask with the highest predicted IoU by more than this."""
+"""The fit of a mask is the IoU of its box with the drawn box, as if both had the same centre. A mask gets a
+bonus if its fit exceeds that of the mask with the highest predicted IoU by more than this."""
 WEIGHT = 2.0
-"""Weight of the part of the fit beyond `CLEAR`. The product is the bonus, which is added to the predicted
-IoU."""
+"""The bonus of a mask is this factor times the part of the difference of the fits that exceeds `CLEAR`. The
+bonus is added to the predicted IoU."""
 SAME_IOU = 0.1
 """Two candidates of one view are the same object if their IoU is at least this."""
 
@@ -142,8 +142,8 @@ target are claimed with the limit, and 106 without. In both cases 52 targets are
 LIKENESS = 8.0
 """Weight of `Looks.lead` in the LLR of a missed target. Of 160 misses recorded on the choosing half
 (`training judge returns`), the first object accepted is the target in 91 and another object in 2. With a
-weight of 6 it is 90 and 3, with 12 it is 88 and 2. With fixed limits of the likeness in place of the lead it
-was 76 and 7."""
+weight of 6 these counts are 90 and 3, with 12 they are 88 and 2. With fixed limits of the likeness in place
+of the lead they were 76 and 7."""
 
 # Constants of the prior of a missed target's position
 
@@ -151,10 +151,10 @@ GROUND_WEIGHT, IMAGE_WEIGHT, FLAT_WEIGHT = 0.6, 0.2, 0.2
 """Weights of the three distributions of the position: the one that stays with the ground, the one that stays
 with the image, and the uniform one."""
 START_SPREAD, GROUND_SPREAD_PER_S, IMAGE_SPREAD_PER_S = 0.7, 1.2, 2.0
-"""Standard deviation of both normal distributions at the start, in target sizes, and its growth in sizes per
-second: of the one that stays with the ground, and of the one that stays with the image. They are the errors
-of the motion filter's predictions 1 and 2 s ahead on aerial clips, with the camera's motion and without
-it."""
+"""Standard deviations of the two normal distributions. The first number is the value of both at the start, in
+target sizes. The second number is the growth, in sizes per second, for the distribution that stays with the
+ground; the third is the growth for the one that stays with the image. The numbers are the errors of the
+motion filter's predictions 1 and 2 s ahead on aerial clips, with the camera's motion and without it."""
 FADING_S = 3.0
 """Time constant, s, with which the assumed speed over the ground decreases. At constant speed the prediction
 would leave the scene."""
@@ -208,8 +208,8 @@ MAX_TRACKS = 12
 """Largest number of candidate tracks that are kept."""
 ACCEPT_SCORE = 1.0
 """Least score of a candidate track that is accepted as the target. Of 160 misses recorded on the choosing
-half, the first object accepted is the target in 91 and another object in 2. With a score of 1.5 it is 82 and
-3, with 2 it is 79 and 0."""
+half, the first object accepted is the target in 91 and another object in 2. With a score of 1.5 these counts
+are 82 and 3, with 2 they are 79 and 0."""
 MIN_GOOD = 2
 """Least number of consecutive images, up to the last one, in which an accepted track was detected with a
 positive LLR."""

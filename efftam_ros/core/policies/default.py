@@ -79,7 +79,8 @@ class TargetModel:
         """The usual area of the box, px^2; None before the first confirmed frame."""
         self.least_llr = 0.0
         """The log-likelihood ratio, without likeness, that a candidate must exceed to be the target."""
-        self._areas: deque[float] = deque(maxlen=REMEMBERED_FRAMES)  # of the box in remembered frames, px^2
+        # Areas of the target's box in the last remembered frames, px^2.
+        self._areas: deque[float] = deque(maxlen=REMEMBERED_FRAMES)
         self._qualities: deque[float] = deque(maxlen=USUAL_FRAMES)
         self._confirmed_areas: deque[float] = deque(maxlen=USUAL_FRAMES)
         self._confirmed_llrs: deque[float] = deque(maxlen=USUAL_FRAMES)
