@@ -111,7 +111,9 @@ class ControlConfig(CheckedSettings):
         0.0, "added to the stamps of attitude and heading, s", within=(-1.0, 1.0)
     )
     attitude_age: float = setting(
-        0.2, "largest age of an attitude, s; later, steering is by the image alone", within=(0.02, 2.0)
+        0.2,
+        "largest age of an attitude, s; an older one is not used, and steering is by the image alone",
+        within=(0.02, 2.0),
     )
     acceleration_density: float = setting(
         math.radians(60.0),
