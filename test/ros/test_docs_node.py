@@ -111,7 +111,8 @@ def test_the_readmes_consumer_prints_the_steered_target_while_it_is_valid(ros):
 def test_the_launch_arguments_have_the_defaults_that_the_page_states():
     source = ast.parse((README.parent / "efftam_ros" / "ros" / "common" / "launching.py").read_text())
     calls = [node.args for node in ast.walk(source) if isinstance(node, ast.Call) and len(node.args) > 2]
-    arguments = dict.fromkeys(("bundle", "backend", "precision"), "")  # made from the fields of PipelineConfig
+    # The launch file makes these three from the fields of PipelineConfig.
+    arguments = dict.fromkeys(("bundle", "backend", "precision"), "")
     for name, default, *_ in calls:
         if isinstance(name, ast.Constant) and isinstance(default, ast.Constant):
             arguments[name.value] = default.value
