@@ -221,7 +221,7 @@ def external_files(path: Path) -> frozenset[str]:
     if not data:
         raise InputError(f"{path} is empty; export or fetch it again")
     if _CONTEXT in data:
-        raise InputError(f"{path}: a graph with a node EPContext loads compiled code; use one without")
+        raise InputError(f"{path} has a node EPContext, which loads compiled code; export it again")
     entries = list(_LOCATION.finditer(data))
     is_plain = all(entry[1][0] == len(b"__location__") + entry[2][0] for entry in entries)
     if not is_plain or len(entries) != data.count(b"location"):
@@ -330,7 +330,8 @@ class Bundle:
         )
         if (bundle.spec.box_head is None) == ("levels" in bundle.graphs["mask_decoder"].outputs):
             raise InputError(
-                f"bundle {folder}: box_head and mask_decoder's output levels belong together; {_AGAIN}"
+                f"bundle {folder}: box_head and mask_decoder's output levels need each other, and one is"
+                f" missing; {_AGAIN}"
             )
         return bundle
 
@@ -375,7 +376,9 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise InputError(f"bundle {folder} {what}; {remedy}")
     try:
         if path.stat().st_size > MAX_MANIFEST_BYTES:
-            raise ValueError(f"it has {path.stat().st_size} bytes, at most {MAX_MANIFEST_BYTES} are read")
+            raise ValueError(
+                f"the file has {path.stat().st_size} bytes, at most {MAX_MANIFEST_BYTES} are read"
+            )
         manifest = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON that can be read ({shown(error)}); {_AGAIN}") from error
