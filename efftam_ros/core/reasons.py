@@ -349,7 +349,7 @@ class ReasonCode(IntEnum):
     )
     NEAREST_IMAGE = (
         413,
-        "no image has the given stamp; the nearest, of {stamp}, {offset_ms:.1f} ms away, is used",
+        "no image has the given stamp; the nearest one, of {stamp}, is used ({offset_ms:.1f} ms away)",
         "The command was accepted on the nearest image that was kept.",
         "Nothing.",
     )

@@ -189,8 +189,8 @@ def test_a_motion_has_the_bearing_of_its_centre_by_the_calibration_of_this_image
     [
         ("thin_prism", [0.1] * 12, "distortion model 'thin_prism' is not known; use plumb_bob"),
         ("", [0.1, 0, 0, 0, 0], "distortion model '' is not known"),
-        ("plumb_bob", [0.1, 0.2], "plumb_bob has 2 coefficients; it takes 5"),
-        ("plumb_bob", [0.1, 0, 0, 0, 0, 0.3, 0, 0], "plumb_bob has 8 coefficients; it takes 5"),
+        ("plumb_bob", [0.1, 0.2], "plumb_bob has 2 coefficients; the model takes 5"),
+        ("plumb_bob", [0.1, 0, 0, 0, 0, 0.3, 0, 0], "plumb_bob has 8 coefficients; the model takes 5"),
         ("equidistant", [math.nan, 0, 0, 0], "calibrate the camera again"),
     ],
 )

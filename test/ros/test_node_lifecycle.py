@@ -140,7 +140,10 @@ def test_a_transition_that_the_state_does_not_have_is_refused(node, peer, capfd)
     assert not change(peer, CONFIGURE)
     assert state(peer) == State.PRIMARY_STATE_INACTIVE
     told = capfd.readouterr().err
-    assert "transition 3 refused: the node is unconfigured; possible are configure (1), shutdown (5)" in told
+    assert (
+        "transition 3 refused: the node is unconfigured; possible transitions: configure (1),"
+        " shutdown (5)" in told
+    )
     assert "transition 'explode' refused: the node is unconfigured" in told
     assert change(peer, ACTIVATE)
 

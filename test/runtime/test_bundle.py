@@ -127,7 +127,7 @@ ATTENTION, POINTER = "graphs/memory_attention/inputs", "graphs/memory_encoder/ou
         (f"{ENCODER}/outputs/features/shape", [1, 10**12], "features.shape is .* positive sizes"),
         ("box_head/level_share", 1.5, "box_head.level_share is 1.5; it must be from 0 to 1"),
         ("box_head/prompt_share", MISSING, "box_head.prompt_share is missing"),
-        ("box_head", MISSING, "box_head and mask_decoder's output levels belong together"),
+        ("box_head", MISSING, "box_head and mask_decoder's output levels need each other"),
     ],
 )
 def test_a_faulty_manifest_is_refused_naming_the_entry(
@@ -226,7 +226,7 @@ def test_weights_hidden_in_a_node_or_a_graph_within_are_found_too(spoiled: Spoil
 
 def test_a_graph_that_loads_compiled_code_is_refused(tmp_path: Path) -> None:
     (tmp_path / "graph.onnx").write_bytes(b"before EPContext behind")
-    with pytest.raises(InputError, match=r"graph\.onnx: a graph with a node EPContext loads compiled code"):
+    with pytest.raises(InputError, match=r"graph\.onnx has a node EPContext, which loads compiled code"):
         external_files(tmp_path / "graph.onnx")
 
 

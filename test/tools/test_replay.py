@@ -303,8 +303,8 @@ def test_refused_selections_are_reported_and_counted(tmp_path: Path, capsys):
     captured = capsys.readouterr()
     assert "selections: 1 applied, 6 refused" in captured.out
     assert sum("refused: " in line for line in captured.err.splitlines()) == 6
-    assert "the bag has no such image" in captured.err
-    assert "refused: its image can't be used: image encoding 'bgr12'" in captured.err
+    assert "the bag has no image to which it applies" in captured.err
+    assert "refused: the selected image can't be used: image encoding 'bgr12'" in captured.err
 
 
 @pytest.mark.parametrize("second", [("--box", "7:100,80,24,24"), ("--point", "7:112,92")])
