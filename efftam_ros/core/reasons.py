@@ -602,8 +602,8 @@ class ReasonCode(IntEnum):
     )
     FOLLOW_UNCERTAIN = (
         607,
-        "the position is uncertain by {accuracy:.1f} m, but only positions within {limit:g} m are sent: fly"
-        " closer or higher, or set follow_accuracy",
+        "the position is uncertain by {accuracy:.1f} m, but at most {limit:g} m is allowed: fly closer or"
+        " higher, or set follow_accuracy",
         "The position is not good enough to fly by.",
         "Fly closer or higher, or raise `follow_accuracy`.",
     )

@@ -474,7 +474,7 @@ REGION = SimpleNamespace(x_offset=300, y_offset=60, width=400, height=200)
     [
         (
             {"width": 2560, "height": 1920, "binning_x": 4, "binning_y": 4},
-            r"\(319\.5, 239\.5\).*binning 4.*2560 x 1920",
+            r"binning 4.*\(319\.5, 239\.5\).*2560 x 1920",
         ),
         (BINNED, r"binning 2, .* centre of 1280 x 960"),
         ({"roi": REGION}, r"400 x 200 px at \(300, 60\), outside its image of 640 x 480"),

@@ -331,7 +331,7 @@ class TestGraphsThatAreNotWhatTheTableSays:
         """The last one has a version and a graph without anything."""
         bundle = Bundle.load(with_file(spoiled(unchanged), "mask_decoder.onnx", content))
         with pytest.raises(
-            InputError, match=r"onnxruntime can't load .*mask_decoder\.onnx: .*; export it again"
+            InputError, match=r"onnxruntime can't load .*mask_decoder\.onnx: .*; export the bundle again"
         ) as e:
             OrtPipeline(bundle, threads=1)
         one_line(e)
