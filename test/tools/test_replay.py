@@ -455,7 +455,7 @@ def test_the_json_of_a_bag_that_breaks_off_has_the_boxes_so_far(tmp_path: Path, 
         (("--json", "t.json", "--storage", "mcap"), ("--storage", "--out BAG")),
         (("--json", "t.json", "--namespace", "cam"), ("--namespace", "--out BAG")),
         (("--json", "in/t.json"), ("--json in/t.json", "the input")),
-        (("--json", "o", "--out", "o"), ("is --out o", "another name")),
+        (("--json", "o", "--out", "o"), ("the same as --out o", "another name")),
     ],
 )
 def test_outputs_that_do_not_fit_together_are_refused(efftam_here, tmp_path: Path, arguments, words):
