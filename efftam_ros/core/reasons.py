@@ -416,7 +416,7 @@ class ReasonCode(IntEnum):
     )
     BEARING_NOT_FINITE = (
         510,
-        "the bearing is not finite: {azimuth}, {elevation} rad",
+        "the bearing is not finite: {azimuth}, {elevation} rad; check who publishes velocity",
         "A message on `velocity` holds numbers that can't be used.",
         "Check who publishes `velocity`.",
     )
@@ -453,8 +453,8 @@ class ReasonCode(IntEnum):
     )
     GIMBAL_STALLED = (
         516,
-        "the gimbal does not respond to its rates: check its power, mode and stops (ArduPilot moves its mount"
-        " 9 s after it booted)",
+        "the gimbal does not turn as commanded: check its power, mode and stops (ArduPilot moves its mount 9"
+        " s after it booted)",
         "The gimbal was asked to turn and stood.",
         "Check the gimbal's power, mode and stops.",
     )
@@ -584,7 +584,7 @@ class ReasonCode(IntEnum):
     )
     FOLLOW_NO_POSITION = (
         604,
-        "no position of the target for {silence_s:g} s",
+        "no position of the target for {silence_s:g} s; check that efftam_position runs",
         "efftam_position stopped. Following has ended.",
         "Check efftam_position.",
     )
@@ -596,7 +596,7 @@ class ReasonCode(IntEnum):
     )
     FOLLOW_NO_LATITUDE = (
         606,
-        "latitude and longitude of the vehicle are not known",
+        "latitude and longitude of the vehicle are not known; wait for its fix",
         "There is no fix.",
         "Wait for the vehicle's fix.",
     )

@@ -53,7 +53,9 @@ def test_a_manifest_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
     one_line(refusal)
 
 
-@pytest.mark.parametrize(("number", "remedy"), [(2, "update efftam_ros"), (0, "export or fetch it again")])
+@pytest.mark.parametrize(
+    ("number", "remedy"), [(2, "update efftam_ros"), (0, "export or fetch the bundle again")]
+)
 def test_a_newer_format_asks_for_a_newer_program_and_an_older_one_for_a_newer_bundle(
     spoiled: Spoil, number: int, remedy: str
 ) -> None:
@@ -261,11 +263,14 @@ def unchanged(manifest: Manifest) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (None, r"bundle file .*mask_decoder\.onnx is missing; export or fetch it again"),
-        (lambda content: content[:1000], r"onnx has 1000 bytes, its manifest has \d+; export or fetch"),
+        (None, r"bundle file .*mask_decoder\.onnx is missing; export or fetch the bundle again"),
+        (
+            lambda content: content[:1000],
+            r"onnx has 1000 bytes, the manifest names \d+; export or fetch the bundle",
+        ),
         (
             lambda content: content[:-1] + bytes([content[-1] ^ 1]),
-            r"has sha256 [0-9a-f]{12}\.\.\., its manifest has [0-9a-f]{12}",
+            r"has sha256 [0-9a-f]{12}\.\.\., the manifest names [0-9a-f]{12}",
         ),
     ],
     ids=["missing", "truncated", "changed"],
@@ -298,7 +303,7 @@ def test_a_file_is_read_for_its_hash_once(spoiled: Spoil, monkeypatch: pytest.Mo
     manifest = json.loads((folder / "bundle.json").read_text())
     manifest["files"]["mask_decoder.onnx"]["sha256"] = "0" * 64
     (folder / "bundle.json").write_text(json.dumps(manifest))
-    with pytest.raises(InputError, match="its manifest has 000000000000"):
+    with pytest.raises(InputError, match="the manifest names 000000000000"):
         Bundle.load(folder)
 
 
