@@ -373,7 +373,7 @@ class Camera:
                 or self._is_file
                 or not (self._opened.is_set() or self._patience_s is None)
             ):
-                self.waiting_for = f"no further attempt to open {self.name}: {reason}"
+                self.waiting_for = f"no more images of {self.name}: {reason}"
                 self._stop.set()
             self._stop.wait(pause_s)
 

@@ -266,7 +266,7 @@ def unchanged(manifest: Manifest) -> None:
         (None, r"bundle file .*mask_decoder\.onnx is missing; export or fetch the bundle again"),
         (
             lambda content: content[:1000],
-            r"onnx has 1000 bytes, the manifest names \d+; export or fetch the bundle",
+            r"onnx has 1000 bytes, the manifest names \d+; export or fetch",
         ),
         (
             lambda content: content[:-1] + bytes([content[-1] ^ 1]),
