@@ -134,8 +134,8 @@ class BridgeConfig(CheckedSettings):
     )
     signing_key: str = setting(
         "",
-        "file of mode 600 with the key of MAVLink 2 signing, 64 hexadecimal digits: all messages are signed,"
-        " and unsigned ones are refused; empty: no signing",
+        "file of mode 600 that begins with the key of MAVLink 2 signing, 64 hexadecimal digits; then all"
+        " messages are signed, and unsigned ones are refused; empty: no signing",
     )
 
     def __post_init__(self) -> None:

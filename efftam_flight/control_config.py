@@ -73,8 +73,8 @@ class ControlConfig(CheckedSettings):
     )
     first_rate: float = setting(
         0.05,
-        "largest rate until the attitude shows that the gimbal moves, rad/s; then four times as much until"
-        " the picture shows it; 0: not limited",
+        "largest rate until the attitude shows that the gimbal moves, rad/s; after that, four times this rate"
+        " for 1 s, or until the picture moves as expected; 0: not limited",
         within=(0.0, 20.0),
     )
     camera_roll: float = setting(
@@ -111,7 +111,9 @@ class ControlConfig(CheckedSettings):
         0.0, "added to the stamps of attitude and heading, s", within=(-1.0, 1.0)
     )
     attitude_age: float = setting(
-        0.2, "largest age of an attitude, s; later, steering is by the image alone", within=(0.02, 2.0)
+        0.2,
+        "largest age of an attitude, s; an older one is not used, and steering is by the image alone",
+        within=(0.02, 2.0),
     )
     acceleration_density: float = setting(
         math.radians(60.0),
@@ -128,11 +130,15 @@ class ControlConfig(CheckedSettings):
     )
     silence: float = setting(
         0.5,
-        "time without an answer, or age of the newest one, after which rates are zero, s",
+        "time without an answer of the tracker, or age of the image of its newest answer, after which rates"
+        " are zero, s",
         within=(0.05, 2.0),
     )
     coast: float = setting(
-        1.0, "how long steering uses the prediction of a target that is not seen, s", within=(0.0, 30.0)
+        1.0,
+        "how long steering uses the prediction of a COASTING target, s; when the target becomes LOST"
+        " (lost_after of efftam_tracker), rates are zero at once",
+        within=(0.0, 30.0),
     )
     fade: float = setting(
         1.0, "time in which the rates fall to zero after the time coast, s", within=(0.01, 30.0)
@@ -149,7 +155,9 @@ class ControlConfig(CheckedSettings):
         1.5, "largest increase of a rate per second during cautious_time, rad/s^2", within=(0.01, 1000.0)
     )
     zero_time: float = setting(
-        1.0, "how long zero rates are repeated before nothing is sent any more, s", within=(0.1, 10.0)
+        1.0,
+        "how long zero rates are published after the last motion, s; after that nothing is published",
+        within=(0.1, 10.0),
     )
 
     @property

@@ -14,8 +14,9 @@ LEVELS = (
 )
 WHOLE = 2  # last index in LEVELS at which pictures have the camera's full size
 FLOOR = LEVELS.index((35, 320))
-# Longest time that a picture may occupy the link, s: WANTED_S (ten pictures a second) at levels larger than
-# FLOOR, CARRIED_S at FLOOR and at smaller levels.
+# Longest time that one picture may occupy the link, s. WANTED_S, which allows ten pictures a second, holds
+# for pictures larger than level FLOOR. CARRIED_S holds for FLOOR and smaller pictures, so that a slow link
+# still carries a picture.
 WANTED_S, CARRIED_S = 0.1, 0.7
 # The level falls when AGREED of the last LOOKED_AT pictures were slow. It rises at the earliest UP_S seconds
 # after the last change.

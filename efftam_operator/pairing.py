@@ -91,8 +91,9 @@ class _TrackedImage:
 class Tracks:
     """Collects the reports on each image, which arrive in any order, and makes track messages of them.
 
-    The tracker reports on targets one after the other, and not on each target in every image. So a message
-    contains all followed targets, and a further message is made for an image if more of its reports arrive.
+    The tracker reports on the targets of an image one after the other, and may leave some targets out. Each
+    message nevertheless contains all followed targets, the others with their last report. If further reports
+    on an image arrive after its message was made, another message is made for this image.
 
     ``sent``: the last message for each stamp, the newest message last. ``steered``: id of the steered target;
     None if there is none.

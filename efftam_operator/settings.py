@@ -35,25 +35,40 @@ SECURITY_HEADERS = {
 class Settings(CheckedSettings):
     """Settings of the page's server. The fields without `setting` are limits that the user can't change."""
 
-    address: str = setting("127.0.0.1", "address that the page is served on: this computer alone, or 0.0.0.0")
+    address: str = setting(
+        "127.0.0.1",
+        "IP address that the page is served on; 127.0.0.1: only this computer can open it; 0.0.0.0: others"
+        " can, too",
+    )
     port: int = setting(8080, "port that the page is served on; 0: a free one", within=(0, 65535))
-    token: str = setting("", "what a page must send; empty: a new one where one is needed")
-    hosts: str = setting("", "further names of this computer, with commas between; empty: none")
+    token: str = setting(
+        "",
+        "password of the page, at least 16 characters; empty: on every address but 127.0.0.1 a new one at"
+        " each start",
+    )
+    hosts: str = setting(
+        "", "further host names under which the page may be opened, with commas between; empty: none"
+    )
     certificate: str = setting("", "certificate for https, PEM file; empty: http")
     key: str = setting("", "key of the certificate, PEM file")
     on_operator_lost: str = setting(
         "keep",
-        "what becomes of the target when nobody has taken control for lease_s",
+        "whether all targets are kept or cleared when nobody has taken control for lease_s",
         choices=("keep", "clear"),
     )
     jpeg_quality: int = setting(70, "quality of the pictures' JPEG", within=(1, 100))
-    lease_s: float = setting(10.0, "silence after which control is free, s", within=(1.0, 3600.0))
+    lease_s: float = setting(
+        10.0,
+        "time without a message of the page in control after which control is free, s",
+        within=(1.0, 3600.0),
+    )
     answer_s: float = setting(
         3.0, "longest wait for the tracker's answer to a command, s", within=(0.1, 60.0)
     )
     silent_s: float = setting(
         1.0,
-        "time without a message after which the tracker or the gimbal's controller is called silent, s",
+        "time without a message after which the tracker or the gimbal controller counts as silent, s; for a"
+        " tracker that searches for a lost target three times as long; for the bridge it is always 1.5 s",
         within=(0.1, 60.0),
     )
     most_viewers: int = setting(16, "most pages open at a time", within=(1, 100))

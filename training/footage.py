@@ -17,7 +17,7 @@ from training.imaging import Matrix, Pyramid, pyramid, similarity, warp
 from training.material import IGNORED, MIN_OBJECT, Footage, Material, Photograph, mask_bounds
 from training.parts import Piece, draw_part, keeps_aspect
 from training.rivals import JITTER, Looks
-from training.windows import after_leap, away, draw_path, inside, most_extent
+from training.windows import away, draw_path, inside, most_extent
 
 Bytes = NDArray[np.uint8]
 Box = tuple[int, int, int, int]
@@ -99,14 +99,9 @@ class FootageSampler:
         number = int(rng.choice(len(self._tracks), p=self._weights))
         track = self._tracks[number]
         order = _order(rng, len(track.frames), frames)
-        leap = self._hardness.leap(rng, frames)
-        if leap is not None:
-            order[leap:] = _order(rng, len(track.frames), frames - leap)
         if track.bounds[order[0]] is None:
             return self.clip(rng, frames, side)
         path = draw_path(rng, frames, self._hardness.absent)
-        if leap is not None:
-            path = after_leap(rng, path, leap)
         camera = Camera.draw(rng, frames, blur_share=0.08)
         mirrored, roll = bool(rng.random() < 0.5), rng.normal(0, 0.06)
         height, width = track.frames[0][0].shape[:2]
@@ -291,9 +286,6 @@ class PhotographSampler:
             unknown = np.maximum(unknown, band)
         size = box_size(box)
         path, camera = draw_path(rng, frames, self._hardness.absent), Camera.draw(rng, frames)
-        leap = self._hardness.leap(rng, frames)
-        if leap is not None:
-            path = after_leap(rng, path, leap)
         rival = self._rival(rng, number, size) if self._hardness.has_rival(rng, path.elsewhere) else None
         mirrored, aspect = bool(rng.random() < 0.5), math.exp(rng.normal(0, 0.15))
         roll, turn = rng.normal(0, 0.15), rng.normal(0, 0.08)

@@ -30,8 +30,6 @@ class Hardness:
         parts: Real clips whose target is a part of an object.
         rivals: Of the clips with frames whose window misses the target, those where it shows another object.
         absent: Clips with frames whose window misses the target.
-        leaps: Real clips that continue elsewhere: at another time of the footage, with the target at another
-            scale and place in the window.
         scene_power: A scene with n tracks has weight n to the power of 1 minus this (1: all scenes equal).
     """
 
@@ -43,7 +41,6 @@ class Hardness:
     parts: float = 0.0
     rivals: float = 0.0
     absent: float = RELOCATION_SHARE
-    leaps: float = 0.0
     scene_power: float = 0.5
 
     def has_part(self, rng: np.random.Generator) -> bool:
@@ -64,12 +61,6 @@ class Hardness:
         """Draw whether a copy of the target crosses its path in a real clip."""
         return self.crossings > 0 and bool(rng.random() < self.crossings)
 
-    def leap(self, rng: np.random.Generator, frames: int) -> int | None:
-        """Draw the frame of a real clip before which the footage leaps; None if it does not."""
-        if self.leaps == 0 or frames < 2 or rng.random() >= self.leaps:
-            return None
-        return int(rng.integers(1, frames))
-
     def resolution(self, rng: np.random.Generator) -> float:
         """Draw the resolution of a real clip; 1 is the window's own."""
         if self.small == 0 or rng.random() >= self.small:
@@ -87,7 +78,6 @@ HARD = Hardness(
     parts=0.15,
     rivals=0.8,
     absent=0.45,
-    leaps=0.35,
     scene_power=1.0,
 )
 

@@ -7,18 +7,13 @@ when the target is lost it moves elsewhere to search.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 NARROWEST, WIDEST = 2.3, 9.0  # window sides in target sizes; the tracker's normal one is 5, opened 7
 LARGE_FACTORS = (1.9, 3.2)  # for targets so large that the window would exceed the image; the tracker's: 2.2
-LEAP_SCALE, LEAP_OFFSET = (
-    2.0,
-    1.6,
-)  # most change of the target's scale by a leap, and of its place, target sizes
 RELOCATION_SHARE = 0.3  # share of the clips with frames whose window misses the target
 
 
@@ -59,17 +54,6 @@ def draw_path(rng: np.random.Generator, frames: int, relocated: float = RELOCATI
         factor[start:] *= rng.uniform(1.0, 1.5)
         offset[stop : stop + 1] = rng.uniform(-1.6, 1.6, 2)
     return WindowPath(offset, np.clip(factor, 1.6, 1.3 * WIDEST), elsewhere)
-
-
-def after_leap(rng: np.random.Generator, path: WindowPath, start: int) -> WindowPath:
-    """A path whose windows show the target at another scale from frame ``start`` on, first at another place.
-
-    The tracker's window still has the size of the target before the leap of the footage or the camera.
-    """
-    factor, offset = path.factor.copy(), path.offset.copy()
-    factor[start:] *= math.exp(rng.uniform(-math.log(LEAP_SCALE), math.log(LEAP_SCALE)))
-    offset[start] = rng.uniform(-LEAP_OFFSET, LEAP_OFFSET, 2)
-    return replace(path, offset=offset, factor=np.clip(factor, 1.6, 1.3 * WIDEST))
 
 
 def most_extent(rng: np.random.Generator, size: float, image: tuple[int, int]) -> float:

@@ -229,7 +229,7 @@ export class Painting {
     $("choice").hidden = !choice;
     if (!choice) return;
     const drawn = session.menu ? null : drawing.shownBox ?? session.likely(performance.now())?.box ?? { ...drawing.mark, height: 0 };
-    // The question is shown above or below the drawing with its label, wherever there is more room.
+    // The question is placed above or below the target's drawing and label, on the side with more room.
     const { insets, view } = viewport;
     const above = drawn && viewport.toView(drawn).y - 80 - insets.top;
     const below = drawn && view.height - insets.bottom - viewport.toView({ x: 0, y: drawn.y + drawn.height }).y;

@@ -54,7 +54,7 @@ export class Session {
   #cancelledMs = -Infinity;
   // When a key was last pressed.
   #keyedMs = -Infinity;
-  // When Clear was pressed the first time, and id of the target for which it was pressed.
+  // Clear must be pressed twice. The time of the first press, ms, and the id of the target for which it was pressed.
   #clearMs = -Infinity;
   #clearId = null;
   #commands = 0;

@@ -21,9 +21,9 @@ VIEWS = ("bundle", "auto", "full", "window")
 SHARE = (0.0, 1.0)
 """Allowed range of a setting that is a probability, an overlap or another share."""
 MAX_TARGETS = 8
-"""Most targets that can be followed at once."""
+"""Largest number of targets that can be followed at once."""
 MAX_TEXT = 1024
-"""Most characters that a text setting, such as a path, may have."""
+"""Largest number of characters that a text setting, such as a path, may have."""
 
 
 def setting(
@@ -67,15 +67,17 @@ class TrackerConfig(CheckedSettings):
     )
     view: str = setting(
         "bundle",
-        "region given to the network: full image, window that follows the target, auto: by its size, or the"
-        " bundle's default",
+        "region given to the network: full: the whole image; window: a square around the target; auto: by the"
+        " target's size; bundle: as the bundle states",
         choices=VIEWS,
     )
     window_factor: float = setting(
         0.0, "side of the window in target sizes; 0: the bundle's default", within=(0.0, 20.0)
     )
     lost_after: float = setting(
-        1.0, "time without a measured box until COASTING becomes LOST, s", within=(0.0, 60.0)
+        1.0,
+        "time after which COASTING becomes LOST, counted from the last image that confirmed the target, s",
+        within=(0.0, 60.0),
     )
     max_gap: float = setting(
         2.0, "gap between image stamps that makes the target LOST, s", within=(0.01, 3600.0)
@@ -89,15 +91,17 @@ class TrackerConfig(CheckedSettings):
     )
     camera_motion: str = setting(
         "auto",
-        "source of the camera's motion (policy default): auto: the images, off: it is assumed to rest",
+        "source of the camera's motion (policy default); auto: the images; off: the camera is assumed to"
+        " rest",
         choices=CAMERA_MOTIONS,
     )
     identity: bool = setting(
-        True, "ask the identity network whether what is seen is the selected individual (policy default)"
+        True,
+        "use the identity network, which compares what is seen with the selected object (policy default)",
     )
     least_confidence: float = setting(
         0.0,
-        "least confidence of a box that is claimed as measured: with less the target counts as missed (policy"
+        "least confidence of a measured box; with less confidence the target counts as missed (policy"
         " default, with the identity network)",
         within=SHARE,
     )
@@ -114,7 +118,7 @@ class TrackerConfig(CheckedSettings):
     )
     gate_iou: float = setting(
         0.3,
-        "IoU with the predicted box above which a box beyond the distance gate is accepted",
+        "IoU with the predicted box above which a box is accepted although it exceeds gate_mahalanobis",
         within=SHARE,
     )
     motion_weight: float = setting(
@@ -125,7 +129,8 @@ class TrackerConfig(CheckedSettings):
 def check_setting(name: str, value: Any, metadata: Any) -> None:
     """Raise InputError when ``value`` is outside the range or the choices of a `setting` field.
 
-    ``name``: of the field, for the error; ``metadata``: of the dataclass field that `setting` made.
+    ``name``: name of the field, for the error. ``metadata``: metadata of the dataclass field that `setting`
+    made.
     """
     choices, within = metadata.get("choices"), metadata.get("within")
     metadata.get("check", bool)(value)

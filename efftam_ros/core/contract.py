@@ -1,4 +1,4 @@
-"""Interfaces of what the tracker uses: the network, the source of camera motion, the source of points."""
+"""Interfaces that the tracker needs: the network, the source of camera motion, the source of points."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Look:
         plan: Memory slots that the network compares the image with; empty: none.
         prompt: Marks the target, in px of the image, where the target is selected on this image. ``plan`` is
             then not used. None on all other images.
-        is_search: Whether a missed target is searched for, in any number of views. What a search sees can't
-            be remembered.
+        is_search: Whether a missed target is searched for, in any number of views. The results of such a look
+            can't be stored in the memory.
     """
 
     target: int
@@ -51,8 +51,8 @@ class Remembered(NamedTuple):
         target: Number of the target's memory.
         choice: Index of the candidate that shows the target, among those of the target's last `Look`.
         slot: Slot of the memory's ring that is overwritten.
-        present: Whether the target is visible. False stores an empty mask, and the network's "no object" as
-            the pointer.
+        present: Whether the target is visible. False stores an empty mask, and the pointer by which the
+            network represents "no object".
     """
 
     target: int
@@ -67,8 +67,8 @@ class Answers(Protocol):
     def candidates(self, target: int) -> Sequence[Candidates]:
         """Return the candidates in each view of the target's look, in the order of the views.
 
-        Waits until they are computed. Raises the exception that ended the computation, and RuntimeError when
-        the target was looked at again.
+        Waits until they are computed. Raises the exception that ended the computation, and RuntimeError after
+        the target's next look.
         """
         ...
 
@@ -96,10 +96,10 @@ class Pipeline(Protocol):
 
     For each image, `look` is called as often as needed, then `remember` once. A back end may compute in
     threads, batches or streams of its own. The answers are the same as if every look were computed alone and
-    at once. Tensors (features, maps, pointers, logits) never leave the back end.
+    immediately. Tensors (features, maps, pointers, logits) never leave the back end.
 
-    Only one thread at a time may call it; `prefetch` may be called from any thread. A call out of order
-    raises RuntimeError. A slot or target that does not exist raises IndexError.
+    `prefetch` may be called from any thread; only one thread at a time may call the other methods. A call out
+    of order raises RuntimeError. A slot or target that does not exist raises IndexError.
     """
 
     @property
@@ -107,7 +107,7 @@ class Pipeline(Protocol):
 
     @property
     def max_targets(self) -> int:
-        """Number of memories, and so the most targets that can be followed at once."""
+        """Number of memories, which is the largest number of targets that can be followed at once."""
         ...
 
     @property
@@ -140,8 +140,8 @@ class Pipeline(Protocol):
         Returns without waiting where the back end can compute in the background. The features of a view are
         computed once, even if several targets, or later calls with the same image object, need them.
 
-        A look with a prompt ends the frame of every other target that had a prompt: that frame can't be
-        remembered any more.
+        After a look with a prompt, another target's earlier look can't be remembered any more if it had a
+        prompt too.
 
         Raises:
             InputError: The image can't be read, see `check`; or a prompt lies outside the view.
@@ -180,8 +180,8 @@ class CameraMotionSource(Protocol):
         """Estimate the camera's motion since the image of the previous call. Does not raise on a bad image:
         the motion is then unknown.
 
-        ``targets``: boxes of moving objects in the previous image, px, none of them empty. What lies in them
-        is not used.
+        ``targets``: boxes of moving objects in the previous image, px, none of them empty. The image inside
+        these boxes is not used.
         """
         ...
 
@@ -193,8 +193,8 @@ class CameraMotionSource(Protocol):
     def since(self, kept: object) -> CameraMotion:
         """Return the camera's motion from a kept image to the image of the last call of `estimate`.
 
-        ``kept``: what `keep` returned, any time ago. The motion is unknown where the two images do not show
-        the same place.
+        ``kept``: a value that `keep` returned at any earlier time. The motion is unknown where the two images
+        do not show the same place.
         """
         ...
 
@@ -224,6 +224,7 @@ class PointSource(Protocol):
     def keep(self, image: Image, box: Box) -> None:
         """Drop the points outside the target's box, and add new points inside it.
 
-        ``image``: that of the last call of `follow`, or the first image; ``box``: of the target in it, px.
+        ``image``: the image of the last call of `follow`, or the first image. ``box``: the target's box in
+        this image, px.
         """
         ...

@@ -18,8 +18,8 @@ def window_inside(image_size: tuple[int, int], x: float, y: float, extent: float
     """Return a square window around (x, y), shifted so that as little of it as possible lies outside the
     image.
 
-    ``image_size``: width and height, px; ``extent``: side of the window, image px; ``side``: of the network's
-    input, network px.
+    ``image_size``: width and height, px; ``extent``: side of the window, image px; ``side``: side of the
+    network's input, network px.
     """
     width, height = image_size
     x = min(max(x, min(extent, width) / 2), width - min(extent, width) / 2)
@@ -83,7 +83,7 @@ class FollowingCrop(WholeImage):
     # Exponent applied to a change of size. It is below 1, so that a mask that grows beyond the target does
     # not make the window, and thereby the mask, grow further.
     FOLLOW = 0.5
-    # Side of the window around a large target, in target sizes: a target for which ``factor`` sizes would
+    # Side of the window around a large target, in target sizes. A target is large if ``factor`` target sizes
     # exceed the image's shorter side.
     LARGE_FACTOR = 2.2
     LOWEST, HIGHEST = 0.8, 8.0  # bounds of the smoothed size, as factors on the size at the selection
@@ -91,7 +91,8 @@ class FollowingCrop(WholeImage):
     WIDEST = 1.5  # largest side of any window, as a factor on the image's longer side
     # Sides of the windows that are tried around a selected point, as shares of the image's shorter side.
     POINT_SHARES = (0.2, 0.4, 0.8)
-    # Least side of a window on the prompted frame, as a factor on the longer side of what the prompt marks.
+    # Smallest side of a window on the prompted frame, as a factor on the longer side of the box around all
+    # that the prompt marks.
     MARKED = 1.2
 
     def __init__(self, side: int, factor: float) -> None:
@@ -158,8 +159,12 @@ class AutomaticCrop(FollowingCrop):
     larger.
     """
 
-    MIN_PX = 48.0  # least size of a target shown in the whole image, network px: 3 cells of the features
-    CHANGE = 1.5  # by this factor a later size must be beyond `MIN_PX`, either way, to change the view
+    # Smallest size, network px, of a selected target that is shown in the whole image: 3 cells of the feature
+    # map.
+    MIN_PX = 48.0
+    # After the selection, the whole image replaces the window when the size exceeds `MIN_PX` times this
+    # factor. The window replaces the whole image when the size falls below `MIN_PX` divided by this factor.
+    CHANGE = 1.5
 
     _is_full = False
 
@@ -187,8 +192,8 @@ class AutomaticCrop(FollowingCrop):
 def make_crop_policy(kind: str, side: int, factor: float) -> WholeImage:
     """Create a crop policy.
 
-    ``kind``: "auto", "full" or "window"; ``side``: of the network's input, network px; ``factor``: side of
-    the window in target sizes.
+    ``kind``: "auto", "full" or "window"; ``side``: side of the network's input, network px; ``factor``: side
+    of the window in target sizes.
     """
     if kind == "full":
         return WholeImage(side)

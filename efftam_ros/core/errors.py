@@ -30,7 +30,7 @@ def one_line(error: object) -> str:
 
 
 MAX_SHOWN = 80
-"""Most characters that a message repeats of a text from outside."""
+"""Largest number of characters that a message repeats of a text from outside."""
 
 
 def shown(text: object) -> str:
@@ -69,15 +69,15 @@ def safe_address(address: str) -> str:
     authority, more = (rest[: end.start()], rest[end.start() :]) if end else (rest, "")
     login, at, place = authority.rpartition("@")
     host, port = re.fullmatch(r"(.*?)((?::\d*|:PORT)?)", place, re.S).groups()  # type: ignore[union-attr]
-    # With an @ behind it, what was parsed as the host may be a piece of a password.
+    # If an @ follows, the text that was parsed as the host may be a piece of a password.
     if "@" in more or not _HOST.fullmatch(host) or (not at and ":" in host.strip("[]") and "[" not in host):
         return f"{scheme}://***"
     path, query = re.fullmatch(r"([^?#]*)(.*)", more, re.S).groups()  # type: ignore[union-attr]
     parts = path.split("/")
     known = list(takewhile(_STREAM.fullmatch, parts))
     if len(known) < len(parts):
-        # A known part behind an unknown one may be a piece of the same secret. Only the name of a video is
-        # shown.
+        # A known part of the path that follows an unknown part may be a piece of the same secret. Therefore,
+        # from the first unknown part on, only the name of a video is shown.
         is_video = _VIDEO.fullmatch(parts[-1]) is not None
         known += ["***"] * (len(parts) - len(known) > is_video) + parts[-1:] * is_video
     login = "***" if login else ""

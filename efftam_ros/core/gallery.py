@@ -3,8 +3,8 @@
 The identity network describes a crop by a vector of length 1 (`Describe`), called a look. The cosine of two
 looks, the likeness, is high if both show the same individual. A `Gallery` keeps the looks of one target, and
 how alike to them the target usually is. By these it judges the object that is followed, and objects that may
-be the returning target. A new look is learnt only if none of the looks in the time after it was doubted:
-otherwise an object that takes the target's place would become what the target looks like.
+be the returning target. A new look is learnt only if no look of the next `DOUBT_NS` is doubted: otherwise an
+object that takes the target's place would become what the target looks like.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ Describe = Callable[[Image, Sequence[Box]], Vector]
 described."""
 
 ASKED_NS = 200_000_000
-"""Time between two looks at a followed target, ns. After a look that was doubted, each image is looked at."""
+"""Interval, ns, at which the look of a followed target is computed. After a doubted look it is computed in
+every image."""
 LEAST = 0.53
 """Likeness below which it is doubted that the followed object is the target. In the half of the recorded
 footage on which values were chosen, 0.1 % of the right boxes and 30 % of the wrong ones lie below it."""
@@ -38,19 +39,21 @@ SURE = 0.65
 SAME = 0.85
 """Likeness from which a look is so similar to a kept one that it need not be learnt."""
 MOST = 6
-"""Most looks that are kept, with that of the selection: two or three sides of a target, in two lights."""
+"""Largest number of kept looks, including that of the selection. This is enough for two or three sides of a
+target, in two lights."""
 DOUBT_NS = 800_000_000
 """Time, ns, for which each look must be unlike the target before the followed object counts as another one.
 It is longer than the half second for which a passer-by hides a target."""
 APART_IOU = 0.1
 """Two boxes of one image show different objects if their IoU is below this."""
 USUAL_DROP = 0.1
-"""By at most this much a returning target is mostly less like its kept looks than usual. It also limits how
-much likeness counts for a candidate (`Looks.lead`). Of 160 recorded misses, the first object accepted is the
-target in 91 and another object in 2; with 0.05 it is 79 and 0, with 0.15 it is 91 and 7."""
+"""When a target returns, its likeness is in most cases at most this much below its usual likeness. The value
+also limits how much likeness counts for a candidate (`Looks.lead`). Of 160 recorded misses, the first
+accepted object is the target in 91 and another object in 2. With 0.05 these counts are 79 and 0, with 0.15
+they are 91 and 7."""
 UNKNOWN_USUAL = 0.45
-"""Replaces the target's usual likeness minus `USUAL_DROP` while the usual likeness is not known. Of the
-objects beside a target, 95 % are less like it."""
+"""Replaces the target's usual likeness minus `USUAL_DROP` while the usual likeness is not known. Of the other
+objects near a target, 95 % have a lower likeness to the target."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +110,7 @@ class Looks:
 
         The box is compared with the most similar other object of this image, and with the likeness that the
         target usually has, minus `USUAL_DROP`; the higher of the two counts. So the result depends on the
-        scene and the target: a likeness of 0.57 is high for a single bird in the sky, and says nothing among
+        scene and the target: a likeness of 0.57 is high for a single bird in the sky, and not unusual among
         people in the same clothes.
         """
         usual = self.gallery.usual
@@ -117,7 +120,7 @@ class Looks:
 
 
 class Gallery:
-    """The kept looks of one target, and the verdict on the latest ones."""
+    """The kept looks of one target, and whether its latest looks were doubted."""
 
     def __init__(self) -> None:
         self._kept: list[Vector] = []
@@ -137,14 +140,15 @@ class Gallery:
         self.likeness_now = math.nan
         """Likeness of the last look; NaN before the first look, and after a miss."""
         self.deficit_now = math.nan
-        """By how much the likeness of the last look was below the usual one; 0 right after the selection was
-        described, NaN before it was."""
+        """By how much the likeness of the last look was below the usual one. NaN before the look of the
+        selection is added, and 0 right after that."""
 
     def add_prompt(self, vector: Vector, stamp_ns: int) -> None:
         """Add the look of the selected box.
 
-        The box may have covered only a part of the target, or an occluder. Therefore the first looks after it
-        are learnt even if they are unlike it, until one is like a kept look.
+        The box may have covered only a part of the target, or an occluder. Therefore the first looks after
+        the selection are learnt even if they are unlike the look of the selected box, until a look is like a
+        kept one.
         """
         if not np.isnan(vector[0]):
             self._kept.insert(0, vector)
@@ -183,13 +187,14 @@ class Gallery:
         if not math.isnan(value):
             self.likeness_now, self.deficit_now = value, self.deficit(value)
             self._judge(value, vector, stamp_ns, learns)
-        # The count is needed for videos with few images a second: there two doubted looks would last
-        # `DOUBT_NS`.
+        # The number of doubted looks is checked too, because of videos with few images per second. There, two
+        # doubted looks alone would last for `DOUBT_NS`.
         lasts = self._doubts > MOST // 2 and stamp_ns - self._doubted_ns >= DOUBT_NS
         self.is_other = self.is_doubted and lasts
 
     def _judge(self, value: float, vector: Vector, stamp_ns: int, learns: bool) -> None:
-        """Doubt a look that has this likeness, or learn it."""
+        """Decide, by the likeness ``value`` of a look, whether the look is doubted, and whether it is
+        learnt."""
         if value < LEAST and self._unsettled:
             if learns:
                 self._unsettled -= 1
@@ -215,8 +220,8 @@ class Gallery:
             self._waiting = stamp_ns, vector
 
     def miss(self) -> None:
-        """Note that the target is not seen. Doubts and the last likeness end: the next look may be at another
-        object."""
+        """Note that the target is not seen. Doubts and the last likeness are discarded, because the next look
+        may show another object."""
         self.is_doubted = self.is_other = False
         self._waiting, self.likeness_now = None, math.nan
 
@@ -240,8 +245,8 @@ candidate."""
 SHARED_IOU = 0.2
 """If the IoU of two targets' boxes exceeds this, one mask may cover both targets."""
 TIE = 0.1
-"""Least difference of the evidence for two targets. If it is smaller, the object stays with the target that
-had it."""
+"""An object changes from one target to another only if the evidence for the two targets differs by more than
+this."""
 
 
 @dataclass(frozen=True)
@@ -276,16 +281,16 @@ class Others:
     def withheld(
         self, candidates: Candidates, looks: Looks, expected: Box | None
     ) -> tuple[Candidates, int | None]:
-        """Take away the candidates that are another target's object.
+        """Make the candidates empty that show another target's object.
 
         Args:
-            candidates: What the network sees for this target.
+            candidates: The network's candidates for this target.
             looks: The looks of boxes of this image, compared with this target.
             expected: This target's predicted box, px; None where it is lost.
 
         Returns:
-            The candidates, of which those of other targets are made empty, and the id of a target that owns
-            one of them; None if no candidate was taken away.
+            All candidates, some of them made empty; and the id of a target that owns one of the emptied
+            candidates, None if no candidate was made empty.
         """
         holder = None
         for rival in self.rivals:

@@ -143,7 +143,7 @@ class View:
     @classmethod
     def full(cls, width: int, height: int, side: int) -> View:
         """Return the view of a whole image of this size, px. It is resized to the square input without
-        keeping its aspect ratio, as in EfficientTAM's reference code. ``side``: of the network's input,
+        keeping its aspect ratio, as in EfficientTAM's reference code. ``side``: side of the network's input,
         network px."""
         return cls(0.0, 0.0, side / width, side / height, side)
 
@@ -151,7 +151,7 @@ class View:
     def window(cls, cx: float, cy: float, extent: float, side: int) -> View:
         """Return the view of a square around (cx, cy). Its parts outside the image are black.
 
-        ``extent``: side of the square, image px; ``side``: of the network's input, network px.
+        ``extent``: side of the square, image px; ``side``: side of the network's input, network px.
         """
         return cls(cx - extent / 2, cy - extent / 2, side / extent, side / extent, side)
 
@@ -168,11 +168,12 @@ class View:
     def pixels(self, width: int, height: int, margin: int) -> tuple[int, int, int, int]:
         """Return the first column, first row, end column and end row of the image's pixels inside the view.
 
-        The ends are exclusive. Where the view lies outside the image an end does not exceed its beginning.
+        The ends are exclusive. Where the view lies outside the image, the end column or end row is not
+        greater than the first one.
 
         Args:
-            width: Of the image, px.
-            height: Of the image, px.
+            width: Width of the image, px.
+            height: Height of the image, px.
             margin: Number of further pixels that are included on every side, as far as the image reaches.
         """
         extent_x, extent_y = self.side / self.scale_x, self.side / self.scale_y

@@ -50,8 +50,8 @@ class AttendedFrames:
 
 
 class Rule(Protocol):
-    """Decides which remembered frames a frame attends to. ``records``: of all kept frames, oldest first;
-    ``frame``: number of the frame that attends."""
+    """Decides which remembered frames a frame attends to. ``records``: the records of all kept frames, oldest
+    first; ``frame``: number of the frame that attends."""
 
     def attention(self, records: Sequence[Record], frame: int) -> AttendedFrames: ...
 
@@ -64,15 +64,16 @@ class Rule(Protocol):
 class RankedFrames:
     """The default policy's rule: the prompted frame on the last temporal row, recent frames on the others.
 
-    The newest frame is on row 0. Recent frames are the newest frame and the last spaced ones before it,
-    except the latest spaced one. While there are too few of these, other last frames are added. All stored
-    frames may be used: the policy has stored only frames that are worth it.
+    The newest frame is on row 0. The recent frames are the newest frame and the spaced frames, the newest
+    ones first, but without the newest spaced frame. If these are too few, the newest of the other frames are
+    added. The rule may use every stored frame, because the policy stores only frames that show the target
+    clearly.
 
     Attributes:
         temporal_rows: Number of temporal rows of the network.
         recent: Number of recent maps that the network was trained with.
-        max_maps: Most maps, of prompted and recent frames together.
-        max_pointers: Most object pointers.
+        max_maps: Largest number of maps, of prompted and recent frames together.
+        max_pointers: Largest number of object pointers.
     """
 
     temporal_rows: int
@@ -103,8 +104,8 @@ class RankedFrames:
 
 
 def _newest_and_spaced(frames: list[int], spaced: list[int], count: int) -> list[int]:
-    """Return ``count`` frames in order: the last of ``frames``, and the last ones of ``spaced``. Where
-    ``spaced`` has too few, further frames are taken from the end of ``frames``."""
+    """Return ``count`` frames in increasing order: the last of ``frames``, and the last ones of ``spaced``.
+    If ``spaced`` has too few, further frames are taken from the end of ``frames``."""
     if count <= 0:
         return []
     chosen = frames[-1:] + spaced[len(spaced) - min(count - 1, len(spaced)) :]
@@ -139,7 +140,8 @@ class MemoryBank:
         motion_iou: float | None = None,
         prompted: bool = False,
     ) -> int:
-        """Keep the present frame, and return its slot. For the arguments see `Record`; raises as `add`."""
+        """Keep the present frame, and return its slot. For the arguments see `Record`. Raises ValueError as
+        `add` does."""
         spaced_ns = self._spaced_ns
         # The difference is negative if the stamps went back.
         is_spaced = spaced_ns is None or not 0 <= stamp_ns - spaced_ns < SPACING_NS
@@ -154,7 +156,7 @@ class MemoryBank:
         self.count += 1
 
     def make_plan(self) -> None:
-        """Choose what the next frame attends to: `plan`."""
+        """Set `plan`, the slots that the next frame attends to."""
         self.plan = self.plan_of(self.count)
 
     def plan_of(self, frame: int) -> MemoryPlan:

@@ -63,8 +63,9 @@ INITIAL_SPEED = 6.0  # standard deviation of the unknown initial velocity, sizes
 # Least time, s, over which the camera's velocity is averaged. The stamps of images that arrive in a burst are
 # nearly equal: a shift of 3 px within 1 us would be taken for 3 million px/s.
 MIN_CAMERA_S = 0.01
-# A coasting target continues with the motion of when all of it was visible, if that is at most this old, ns.
-# Otherwise it continues with the motion of its last visible part.
+# A coasting target continues with its motion in the last image that showed the whole target, if that image is
+# at most this old, ns. Otherwise it continues with the motion of the part of the target that was visible
+# last.
 WHOLE_VALID_NS = 1_000_000_000
 
 
@@ -123,15 +124,15 @@ class MotionFilter:
     """The Kalman filter of one target: `predict` moves the estimate to a later stamp, `update` corrects it by
     a measured box."""
 
-    # An array is replaced before it is changed, so that copies of the filter may share it.
+    # A new array replaces each array before it is changed. Therefore copies of the filter may share arrays.
 
     def __init__(self, stamp_ns: int, box: Box) -> None:
         """Start from a box, px, that was measured at this stamp."""
         self.stamp_ns = stamp_ns
         self._measured = True
         self._camera_velocity: Array = np.zeros(2)
-        # The camera's motion since `_camera_velocity` was last computed: its shift at the target, px, and its
-        # time, s.
+        # Since `_camera_velocity` was last computed: by how much the camera's motion has shifted the image at
+        # the target, px, and how much time has passed, s.
         self._camera_shift: Array = np.zeros(2)
         self._camera_s = 0.0
         # Stamp and value of the filtered size after its last measurement.
@@ -284,8 +285,8 @@ class MotionFilter:
 
 
 class TargetMotion:
-    """The motion of a target that may disappear: its filter, and the filter of when all of it was last
-    visible.
+    """The motion of a target that may disappear. It consists of two filters: that of the last image, and that
+    of the last image in which the whole target was visible.
 
     While a target disappears behind an occluder, its measured boxes lag behind and stop at the occluder's
     edge. Therefore a target that is not seen continues with the motion that it had as a whole.

@@ -591,7 +591,8 @@ class ReasonCode(IntEnum):
     FOLLOW_UNSEEN = (
         605,
         "the target was not seen for {limit_s:g} s",
-        "A predicted position is not sent for longer.",
+        "Predicted positions are sent to the autopilot for this time only. If positions were sent"
+        " before, following has ended.",
         "Wait for the target's return, then enable it again.",
     )
     FOLLOW_NO_LATITUDE = (

@@ -20,15 +20,18 @@ if TYPE_CHECKING:
 
 # A selected point is tried in several windows, because in a narrow one a patch of fur is taken for a whole
 # object. With the centre of the true mask as the point, the mean IoU with the true box is 0.71 by the rules
-# below, and 0.26 in one window of 0.4 short sides of the image (60 images of DAVIS). On 117 images of
-# OTB-100, VOT and UAV123 it is 0.56 and 0.58.
+# below. It is 0.26 if only one window is tried, with a side of 0.4 of the image's shorter side (60 images of
+# DAVIS). On 117 images of OTB-100, VOT and UAV123 the two values are 0.56 and 0.58.
 SURE = 0.8  # predicted IoU from which no wider view is tried
 CUT = 0.15  # deduction from the predicted IoU of a mask that is cut by the view's border
-BORDER_PX = 4.0  # a mask that is nearer to the view's border is cut by it; network px, one cell of the mask
+# A mask whose distance from the view's border is smaller counts as cut by this border. In network px; this is
+# one cell of the mask.
+BORDER_PX = 4.0
 EQUAL = 0.05  # a larger mask is preferred even if its predicted IoU is lower by this much
-# A drawn box is doubtful if this sum is lower: the predicted IoU of its mask, plus the predicted IoU and the
-# overlap that the network gives for the centre of the box as a point. Of 258 boxes that are 5 to 10 % off the
-# true ones 2 % are doubtful, of 304 boxes of that size elsewhere 67 %.
+# A drawn box is doubtful if the sum of three numbers is below this value. The first is the predicted IoU of
+# the mask for the drawn box. The other two belong to the mask for the centre of the box as a point: its
+# predicted IoU, and its IoU with the drawn box. Of 258 boxes that are 5 to 10 % off the true ones 2 % are
+# doubtful. Of 304 boxes of the same sizes at other places 67 % are doubtful.
 WEAK = 1.66
 PART = 0.3  # a mask whose IoU with the drawn box is lower covers only a part of the object
 
@@ -69,8 +72,12 @@ def answer_prompt(
     views: Sequence[View],
     asks_twice: bool = False,
 ) -> PromptAnswer:
-    """Return the network's answer to a prompt. One view after the other is tried, until the answer in one is
-    sure and not cut by its border. If there is none, the view with the surest answer is looked at again.
+    """Return the network's answer to a prompt.
+
+    The views are tried in order, until the value of a view reaches `SURE`. The value is the predicted IoU of
+    the mask, less `CUT` if the view's border cuts the mask. If no view reaches `SURE`, the answer in the view
+    with the highest value is returned. The network then computes this view again, so that its mask can be
+    read.
 
     Args:
         pipeline: Runs the network.

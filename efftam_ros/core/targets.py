@@ -1,5 +1,5 @@
-"""Follows several targets at once, with one tracker for each. `TargetSet.step` takes an image through
-them."""
+"""Follows several targets at once, with one tracker for each. `TargetSet.step` processes one image with all
+trackers."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def id_for(asked: int, ids: Collection[int], steered: int | None, most: int) -> 
             id 0. `NEXT_FREE` means a new target.
         ids: Ids of the present targets, in any order.
         steered: Id of the steered target; None if there is none.
-        most: Most targets there may be.
+        most: Largest number of targets.
 
     Raises:
-        InputError: ``asked`` is not 0 to 255; there are ``most`` targets already; or `STEERED` is asked for
+        InputError: ``asked`` is not 0 to 255; there are ``most`` targets already; or ``asked`` is `STEERED`
             while there are several targets and none is steered.
     """
     if not 0 <= asked <= NEXT_FREE:
@@ -134,7 +134,7 @@ class TargetSet:
             for number in reversed(range(pipeline.max_targets))
         ]
         self._camera = None if camera is None else SharedCamera(camera)
-        # Trackers, by id, that have answered the last image and whose `remember` is still to be done.
+        # Trackers, by id, that have answered the last image, and for which `remember` was not called yet.
         self._answered: dict[int, TargetTracker] = {}
         self._images = 0
         self._stepped: dict[int, int] = {}  # by id: number of the target's last image
@@ -142,7 +142,8 @@ class TargetSet:
         self._past: dict[int, deque[tuple[int, Box | None]]] = {}
         self.steered: int | None = None
         self.in_work: Collection[int] = ()
-        """Ids of the targets that are being processed; after an exception, of those that it concerns."""
+        """Ids of the targets that are being processed; after an exception, of the targets that the exception
+        concerns."""
 
     @property
     def max_targets(self) -> int:
@@ -196,8 +197,8 @@ class TargetSet:
             tracker.reconfigure(config)
 
     def propose(self, frame: Frame, prompt: Prompt) -> Box | None:
-        """Return the box that the network gives for a prompt, see `TargetTracker.propose`. A memory without a
-        target is used where there is one."""
+        """Return the box that the network gives for a prompt, see `TargetTracker.propose`. Uses a memory that
+        no target occupies, if there is one."""
         self.remember()
         return (self._free or [*self._targets.values()])[-1].propose(frame, prompt)
 
@@ -225,8 +226,8 @@ class TargetSet:
         Args:
             frame: The image and its stamp. A bad image raises nothing: the Tracks state the reason.
             prompts: By id, as `id_for` returns it: the prompt that selects this target, or replaces it.
-            limit: Most targets without a prompt that are processed in this image: the steered one, and the
-                others in turn; None: all.
+            limit: Largest number of targets without a prompt that are processed in this image: the steered
+                one, and the others in turn; None: all.
             ids: The targets without a prompt that are processed, such as one that catches up; None: all.
             publish: Called with each answer as soon as it is computed: first the steered target's, then the
                 others' in order of their ids. It may read the target's mask.
@@ -238,7 +239,9 @@ class TargetSet:
         steered, others = work.turn[:1], work.turn[1:]
         for group in [[one] for one in work.turn] if prompts else [steered, others]:
             if prompts:
-                self.remember()  # the network can hold the result of one prompt only, until it is remembered
+                # The network keeps the result of only one prompt, so this result is stored before the next
+                # prompt.
+                self.remember()
             begin_s, looks = time.perf_counter(), dict[int, Look]()
             for target_id in group:
                 if target_id not in prompts and target_id not in work.refused:
@@ -299,7 +302,7 @@ class TargetSet:
             elif self._targets[target_id].stamp_ns == frame.stamp_ns:
                 refused[target_id] = ReasonCode.SAME_STAMP.reason(stamp_ns=frame.stamp_ns)
         expected = {}
-        if len(self._targets) > 1:  # only needed to compare targets with each other
+        if len(self._targets) > 1:  # the predictions are only needed to compare targets with each other
             expected = {one: tracker.motion_at(frame.stamp_ns) for one, tracker in self._targets.items()}
         windows = self._shares(turn) if len(turn) > 1 else {}
         return _ImageInWork(frame, turn, refusal, refused, windows, expected)
@@ -319,8 +322,8 @@ class TargetSet:
     ) -> Track:
         """Decide where one target is in the image, and return its Track.
 
-        ``answers``: the network's answers; None where it was not asked, because there is a prompt or no
-        target can use the image. Raises InputError for a prompt that can't be used.
+        ``answers``: the network's answers; None where the network was not called, because there is a prompt,
+        or because no target can use the image. Raises InputError for a prompt that can't be used.
         """
         if target_id in work.refused:
             return self._targets[target_id].refused(work.frame, work.refused[target_id])
@@ -338,8 +341,8 @@ class TargetSet:
         return track
 
     def _select(self, frame: Frame, target_id: int, prompt: Prompt, others: Others) -> Track:
-        """Select a new target, or another object for a target. Raises InputError for a prompt that can't be
-        used."""
+        """Select a new target, or another object for a present target. Raises InputError for a prompt that
+        can't be used."""
         if target_id not in self._targets:
             self.id_for(target_id)
             self._targets[target_id] = self._free.pop()
@@ -372,8 +375,8 @@ class TargetSet:
         return Others(rivals, [rival.box for rival in rivals])
 
     def _box_before(self, target_id: int, stamp_ns: int) -> Box | None:
-        """Return a target's box, px, in an earlier image, such as that of a late selection; None where it had
-        none, or is not known."""
+        """Return a target's box, px, in an earlier image, such as that of a late selection; None where the
+        target had no box then, or where its boxes from that time are no longer stored."""
         past = reversed(self._past[target_id])
         return next((box for stamp, box in past if stamp <= stamp_ns), None)
 
@@ -385,7 +388,8 @@ class TargetSet:
             return {}
         left = max(self.config.search_windows - (len(turn) - len(missed)), len(missed))
         share, rest = divmod(left, len(missed))
-        first = self._images % len(missed)  # the target that gets a window more changes from image to image
+        # The target that gets one window more than the others changes from image to image.
+        first = self._images % len(missed)
         return {one: share + ((n - first) % len(missed) < rest) for n, one in enumerate(missed)}
 
     def _turn(self, prompts: Prompts, limit: int | None, among: Collection[int] | None) -> list[int]:
@@ -483,7 +487,7 @@ class SharedCamera:
             self._own[target_id] = camera.source
 
     def forget(self, target_id: int) -> None:
-        """Forget a target, known or not."""
+        """Forget a target. An unknown id changes nothing."""
         self._since.pop(target_id, None)
         self._own.pop(target_id, None)
 

@@ -236,7 +236,7 @@ class TargetTracker:
         self.gallery = Gallery()
         """The target's kept looks."""
         # Frames of the memory from this number on are forgotten if the followed object turns out to be
-        # another.
+        # another individual.
         self._sure_frame = 0
         self._window = self._make_window()
         self._extent = TargetExtent()
@@ -266,9 +266,11 @@ class TargetTracker:
         The target must not be IDLE.
 
         Args:
-            frame: The image and its stamp, which must differ from `stamp_ns`.
+            frame: The image and its stamp. The stamp must differ from that of the last used image, the
+                tracker's `stamp_ns`.
             camera: The camera's motion up to this image; None: the camera is assumed not to move.
-            windows: Most windows that are searched if the target is missed; None: as the settings allow.
+            windows: Largest number of windows that are searched if the target is missed; None: as the
+                settings allow.
         """
         previous, previous_size = self.stamp_ns, self._size
         stamp, size = frame.stamp_ns, (frame.image.width, frame.image.height)
@@ -311,9 +313,9 @@ class TargetTracker:
             dt_s: Time since the previous image, s.
             before: The motion filter at the previous image; None if the position was unknown.
             expected: The predicted motion; None if the position is unknown.
-            age_s: Age of the last measured box at the previous image, s; infinite where the motion up to then
-                does not hold any more.
-            windows: Most windows that are searched; None: as the settings allow.
+            age_s: Age of the last measured box at the previous image, s; infinite where the motion up to that
+                image is no longer valid.
+            windows: Largest number of windows that are searched; None: as the settings allow.
         """
         size, side = _size(frame), self._pipeline.spec.image_side
         extent = self._window.extent(size)
@@ -334,8 +336,9 @@ class TargetTracker:
     ) -> Reason:
         """Update state and motion for an image that does not continue the previous ones. Returns the reason.
 
-        The stamps went back, the size changed, or images stopped for longer than ``max_gap``. An image of
-        another size is assumed to show the same scene: positions in px are scaled to it.
+        There are three possible reasons: the stamps went back, the images' size changed, or there was no
+        image for longer than ``max_gap``. An image of another size is assumed to show the same scene:
+        positions in px are scaled to it.
         """
         reason = NO_REASON
         if dt_s < 0:

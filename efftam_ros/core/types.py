@@ -68,8 +68,8 @@ class Frame(NamedTuple):
 
 
 MAX_POINTS = 256
-"""Most points of a prompt, including the two corners of a box. The time of the prompt encoder grows with the
-number of points."""
+"""Largest number of points of a prompt, including the two corners of a box. The prompt encoder takes longer
+for more points."""
 
 
 @dataclass(frozen=True)
@@ -164,9 +164,9 @@ class Prompt:
     def region(self, width: int, height: int) -> tuple[Box | None, Box]:
         """Return two boxes, px, in an image of this size: the drawn one, and the one around all marks.
 
-        The drawn box is cut off at the image's border; that of a mask encloses the mask; for points alone it
-        is None. The second box has no area if there is only a single point. Raises InputError as `checked`
-        does.
+        The first box is the drawn one, cut off at the image's border. For a mask it is the box around the
+        mask, and for points alone None. The second box has no area if there is only a single point. Raises
+        InputError as `checked` does.
         """
         self.checked(width, height)
         if self.box is not None:
@@ -287,10 +287,11 @@ class BoxHead:
     (`policies.drawn_box.PlacedExtent`).
 
     Attributes:
-        level_share: Weight of the first cue, 0..1: where an edge lies at the level of the logits at which the
-            masks after the selection are as large as the drawn box.
-        prompt_share: Weight of the second cue, 0..1: the offset of the drawn box's edge from that of the mask
-            on the prompted frame.
+        level_share: Weight, 0..1, of the cue by levels. This cue is the position of an edge at a certain
+            level of the logits: the level at which the masks after the selection are as large as the drawn
+            box.
+        prompt_share: Weight, 0..1, of the cue by the prompted frame: the offset of the drawn box's edge from
+            the mask's edge on that frame.
     """
 
     level_share: float
@@ -305,8 +306,8 @@ class PipelineSpec:
         name: Name of the network.
         image_side: Side of the network's square input, network px.
         temporal_rows: Number of rows of the temporal encoding. The last row is for the prompted frame.
-        max_maps: Most memory maps that a frame is compared with; None: no limit.
-        max_pointers: Most object pointers that a frame is compared with.
+        max_maps: Largest number of memory maps that a frame is compared with; None: no limit.
+        max_pointers: Largest number of object pointers that a frame is compared with.
         slots: Number of slots of each target's memory.
         recent_maps: Number of recent frames, besides the prompted one, that the network was trained with.
         default_view: The kind of view where the user chooses none: "auto", "full" or "window".
@@ -401,13 +402,13 @@ class Track:
         view: The region of the image that the network received; None if it received none.
         image_size: Width and height, px.
         reason: Why the target is not tracked, or why the image was not used; empty if all is well.
-        processed: False if the image was refused before the network received it: a bad image, or the stamp of
-            the previous one.
+        processed: False if the image was refused before the network received it, because it is a bad image,
+            or because its stamp equals that of the previous image.
         stage_seconds: Duration of each stage of the network, s, by name (`contract.Answers.stage_seconds`).
         windows: The windows of this image that were searched for a missed target.
         hypotheses: Where a missed target may be, best first.
         camera: The camera's motion since the target's last image; None if it is not estimated.
-        likeness: Cosine of the last looks with the target's kept crops, -1..1; NaN where it is not known.
+        likeness: Likeness of the target's last look to its kept looks, -1..1; NaN where it is not known.
         confidence: Probability that the measured box is on the target, 0..1; NaN where nothing is measured,
             or the likeness is not known.
     """

@@ -15,8 +15,8 @@ class CameraConfig(CheckedSettings):
 
     stream: str = setting(
         "",
-        "source of the images: rtsp://..., udp://@:PORT (MPEG-TS), FILE.sdp (RTP), http://..., /dev/video0 or"
-        " a video file",
+        "source of the images: rtsp://..., udp://@:PORT (MPEG-TS, or H.264 or H.265 without a container),"
+        " FILE.sdp (RTP), http://..., /dev/video0 or a video file",
     )
     calibration: str = setting("", "calibration file as camera_calibration writes it (YAML); empty: none")
     frame_id: str = setting("camera_optical_frame", "frame_id of image and camera_info")

@@ -7,11 +7,11 @@ frame without a result has overlap 0.
 
 columns, each 0..1: AO: mean overlap (IoU). +-: its standard deviation over --repeats. AUC: area under the
 success plot. SR50: share of frames with an overlap above 0.5. P@20px: share of frames whose box has a centre
-at most 20 px off. norm P: the same in units of the target's size, mean over thresholds to 0.5. J: mean
-overlap of masks. false claims: share of frames whose box is reported as measured although it misses the
-target (overlap below 0.1) or the target is absent. id switches, in videos with several targets: how often an
-object's measured box (overlap from 0.5) became another target's. on another: number of targets that ended on
-another target's object.
+at most 20 px off. norm P: the same, with the distance in units of the target's size; mean over thresholds
+from 0 to 0.5. J: mean overlap of masks. false claims: share of frames whose box is reported as measured
+although it misses the target (overlap below 0.1) or the target is absent. id switches, in videos with several
+targets: how often the measured box on an object (overlap from 0.5) changed from one target to another. on
+another: number of targets that ended on another target's object.
 """
 
 from __future__ import annotations
@@ -226,8 +226,8 @@ Entries = dict[str, Callable[[int], EvaluatedTracker]]
 class Pass:
     """Results of one run over one sequence.
 
-    ``curve``: success curve [21]. ``seconds_per_frame``: mean. ``measured``: boxes [N, 4] that were reported
-    as measured, other rows NaN.
+    ``curve``: success curve [21]. ``seconds_per_frame``: mean time per frame, s. ``measured``: boxes [N, 4]
+    that were reported as measured, other rows NaN.
     """
 
     scores: Scores

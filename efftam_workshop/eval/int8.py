@@ -23,7 +23,8 @@ MAX_NEW_FALSE_CLAIMS = 0.0
 
 @dataclass(frozen=True)
 class Int8Cost:
-    """Scores in FP32 and with Q/DQ nodes, each as (FP32, INT8), means over a number of ``sequences``.
+    """Scores before and after quantisation, as pairs (FP32, INT8). Each is a mean over ``sequences``
+    sequences.
 
     ``ao``: average overlap. ``false_claims``: share of frames with a false claim.
     """

@@ -89,8 +89,9 @@ def score(
 class Identities(NamedTuple):
     """Confusions among the targets of one video.
 
-    ``switches``: how often an object's measured box became another target's. ``another``: number of targets
-    whose last box on any object was on an object of another target.
+    ``switches``: how often the measured box on an object changed from one target to another. ``another``:
+    number of targets that ended on another target's object. A target ends on the object that its measured box
+    was on last.
     """
 
     targets: int

@@ -29,8 +29,8 @@ OTB_FPS = 30.0
 # Largest frame number that is read from a table of boxes.
 MAX_FRAMES = 1_000_000
 MARKS = ("boxes.csv", "JPEGImages", "img")
-# Frames with published ground truth (first, last; counted from 1) of the OTB sequences whose folder has more
-# images than that. Source: the benchmark's own list.
+# First and last frame with published ground truth, counted from 1, for the OTB sequences whose folder also
+# has images without ground truth. Source: the benchmark's own list.
 OTB_RANGES = {
     "david": (300, 770),
     "football1": (1, 74),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -105,6 +106,20 @@ def test_the_readmes_consumer_prints_the_steered_target_while_it_is_valid(ros):
         finally:
             process.kill()
     node.destroy_node()
+
+
+def test_the_launch_arguments_have_the_defaults_that_the_page_states():
+    source = ast.parse((README.parent / "efftam_ros" / "ros" / "common" / "launching.py").read_text())
+    calls = [node.args for node in ast.walk(source) if isinstance(node, ast.Call) and len(node.args) > 2]
+    # The launch file makes these three from the fields of PipelineConfig.
+    arguments = dict.fromkeys(("bundle", "backend", "precision"), "")
+    for name, default, *_ in calls:
+        if isinstance(name, ast.Constant) and isinstance(default, ast.Constant):
+            arguments[name.value] = default.value
+    _, _, text = PAGE.read_text().partition("## Launch arguments")
+    rows = re.findall(r"^\| (`[^|]+`) \| (?:`([^`]+)` )?\|", text.partition("## Parameters")[0], re.M)
+    stated = {name: default for names, default in rows for name in re.findall(r"\w+", names)}
+    assert stated == arguments
 
 
 def test_topics_have_the_qos_that_the_page_states(peer):

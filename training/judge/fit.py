@@ -80,7 +80,7 @@ class _Claims(Replay):
             deficit = self.gallery.deficit_now
             if not is_confirmed:  # what may be a return is described in the same image
                 deficit = self.gallery.deficit(looks.likeness(box))
-            usual, truth = self.policy.usual_area, box_of(columns["frame_truth"][row])
+            usual, truth = self.policy.model.usual_area, box_of(columns["frame_truth"][row])
             overlap = 0.0 if truth.is_empty else iou(box_of(columns["frame_box"][row]), truth)
             if math.isfinite(deficit) and not WRONG_IOU <= overlap < SMALL_RIGHT_IOU:
                 change = 0.0 if usual is None else abs(math.log(box.area / usual))

@@ -36,7 +36,8 @@ class GimbalHolder:
         self.wanted = False
         self._ended = ""  # text for the log: why steering ended after the last `want`
         self._by: Ids = (0, 0)  # ids of the component in control, as the manager reports; (0, 0): nobody
-        self._held = False  # whether control was held since the last `want`
+        # Whether this node has held control of the gimbal at any time since the last `want`.
+        self._held = False
         self._fresh = True  # whether steering was enabled just now; see `want`
         self._asked_s = -math.inf  # when the manager was asked who is in control, s
         self._answered_s = -math.inf  # when the manager last reported who is in control, s

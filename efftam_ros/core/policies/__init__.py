@@ -1,1 +1,1 @@
-"""The policy that flies, and what any other policy has to offer."""
+"""The default policy, and the interface that every policy implements."""

@@ -64,7 +64,7 @@ class Choice:
 
     Attributes:
         index: Index of the chosen candidate.
-        present: Whether the target is visible, as the memory encoder is informed.
+        present: Whether the target is visible. The memory encoder receives this value.
         box: The measured box, px; None if the candidate is not accepted as the target.
         reason: Why it is not accepted, or what the user should know; may be empty.
         motion_iou: IoU with the predicted box; None if the policy does not compute it.
@@ -110,14 +110,15 @@ class Policy:
         """Return whether a missed target is searched for in the whole image; if not, the network looks only
         where the target is predicted.
 
-        ``state``: of the target; ``is_interrupted``: whether its motion up to the previous image is no longer
-        valid.
+        ``state``: state of the target. ``is_interrupted``: whether its motion up to the previous image is no
+        longer valid.
         """
         return state is TrackState.LOST and not is_interrupted
 
     @property
     def search_windows(self) -> int:
-        """Most windows of one image in which a missed target is searched for, in addition to its own view."""
+        """Largest number of windows in which one missed target is searched for in one image. The look at the
+        best place, which follows the search, is not counted."""
         return 0
 
     def view(self, default: str) -> str:
@@ -126,7 +127,7 @@ class Policy:
         return default
 
     def extent(self, drawn: Box | None, prompted: Box | None, size: tuple[int, int]) -> TargetExtent:
-        """Return what computes the published box from the candidates, for a newly selected target.
+        """Return an object that computes the published box from the candidates, for a newly selected target.
 
         Args:
             drawn: The drawn box, px; None where points were given.
@@ -137,8 +138,8 @@ class Policy:
 
     def detections(self, windows: Sequence[Candidates], looks: Looks) -> list[list[Detection]]:
         """Return, for each window of one image, the objects that its candidates show, each with the evidence
-        that it is the target. ``windows``: the candidates in each window; ``looks``: of boxes of this
-        image."""
+        that it is the target. ``windows``: the candidates in each window; ``looks``: the looks of boxes of
+        this image."""
         return [[] for _ in windows]
 
     def begin(self, candidates: Candidates, context: FrameContext) -> Choice:
@@ -179,5 +180,5 @@ def accept_if_visible(
 
 
 def absence_reason(candidates: Candidates) -> Reason:
-    """Return the reason that the network does not see the target."""
+    """Return the `Reason` which states that the network does not see the target."""
     return ReasonCode.ABSENT.reason(presence=candidates.presence)

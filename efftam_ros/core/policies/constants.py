@@ -21,26 +21,28 @@ MAX_AREA_RATIO = 3.0
 # Constants that decide which candidate of a followed target is accepted, and which frame is remembered
 
 SEEN_SHARE, KEPT_SHARE = 0.4, 0.7
-"""Least predicted IoU that is needed to be accepted, and to be remembered, as a share of the target's usual
-predicted IoU. It is a share because small targets never reach the predicted IoU of large ones."""
+"""Smallest predicted IoU with which a candidate is accepted, and with which its frame is remembered. Both are
+shares of the target's usual predicted IoU, because small targets never reach the predicted IoU of large
+ones."""
 WHOLE_SHARE = 0.5
-"""Least area of a frame that is remembered, as a share of the target's usual area."""
+"""Smallest area of the target's box with which a frame is remembered, as a share of the usual area."""
 MOVING_SHARE = 0.75
 """Least area of a box that shows the whole target, as a share of its usual area. The motion of a smaller box
 is taken for that of a part."""
 GROWN_SHARE, GROWN_CLEARNESS = 1.5, 0.9
 """A mask is assumed to include a neighbour if its area exceeds the first share of the usual area, and its
-predicted IoU is below the second share of the usual one. A car that drives up to the camera grows as fast,
-but is seen as clearly as before. Without the second limit two of 73 cases of the choosing half are lost; with
-it none changes. The mean overlap of eleven sequences of OTB-100 and VOT rises from 0.520 to 0.566."""
+predicted IoU is below the second share of the usual one. A car that drives up to the camera also grows, but
+its predicted IoU does not fall. Without the second limit two of 73 cases of the choosing half are lost; with
+both limits no case changes. The rule raises the mean overlap of eleven sequences of OTB-100 and VOT from
+0.520 to 0.566."""
 STILL_S = 0.25
 """For this time, s, a candidate at the target's last position in the image passes the motion gate, whatever
 the camera's motion. A skier who is seen against the sky stays in the image, not over the ground. By this rule
 two sequences of OTB-100 are followed that were lost before; none of 41 clips of the choosing half changes."""
 STRAY, STRAY_PER_S = 1.25, 1.0
 """Largest distance from the prediction at which a COASTING target may return in one image: the first number,
-in target sizes, plus the second, in sizes per second since the target was seen. A view
-shows about this much around the target."""
+in target sizes, plus the second, in sizes per second since the target was seen. A view shows about this much
+around the target."""
 JUMP_PER_S = 8.0
 """Largest distance from the prediction that a jerk of camera or target is assumed to cause, in target sizes
 per second since the last image; at most `STRAY`. At 30 Hz the target still overlaps its predicted box. At 10
@@ -69,12 +71,12 @@ CLAIM_AREA = 1.1
 # without.
 
 MIN_POINTS = 6
-"""Least number of points that must have been followed for their end to be evidence."""
+"""If fewer points than this were followed on the target, their end is not used as evidence."""
 MAX_FOUND_SHARE = 0.15
 """The points have ended if at most this share of them is still in the candidate's box."""
 DOUBTED_FRAMES = 6
-"""Number of frames after the end of the points that need evidence; then new points have been followed for
-long enough."""
+"""Number of frames, after the followed points have ended, in which a candidate is accepted only with a high
+presence or a high LLR. After these frames, new points have been followed for long enough."""
 SURE_PRESENCE = 3.0
 """Presence logit (probability 0.95) above which an unbroken track goes on although its points have ended."""
 
@@ -87,11 +89,11 @@ SCALE_FRAMES = 2
 """Number of frames after the selection whose masks are compared with the drawn box. In so few frames the
 target hardly changes its size."""
 CLEAR = 0.06
-"""The fit is the overlap of a mask's size with the drawn box. A mask gets a bonus if its fit exceeds that of
-the mask with the highest predicted IoU by more than this."""
+"""The fit of a mask is the IoU of its box with the drawn box, as if both had the same centre. A mask gets a
+bonus if its fit exceeds that of the mask with the highest predicted IoU by more than this."""
 WEIGHT = 2.0
-"""Weight of the part of the fit beyond `CLEAR`. The product is the bonus, which is added to the predicted
-IoU."""
+"""The bonus of a mask is this factor times the part of the difference of the fits that exceeds `CLEAR`. The
+bonus is added to the predicted IoU."""
 SAME_IOU = 0.1
 """Two candidates of one view are the same object if their IoU is at least this."""
 
@@ -105,14 +107,15 @@ coming into the image, and so grow."""
 EXTENT_FRAMES = 5
 """Number of boxes after the selection that are compared with the drawn one. This value, `SHARE` and `MOST`
 were chosen on the choosing half. They raise the overlap with the truth by 0.035 for targets below 32 px (16
-cases, none worse). For many larger targets it would fall, and for most if the box might also shrink."""
+cases, none worse). For many larger targets they would lower the overlap. If the box could also be made
+smaller, they would lower it for most targets."""
 SHARE = 0.7
-"""Exponent of the ratio of the drawn box to the compared boxes in the factor on a side."""
+"""Exponent. A side of the box is multiplied by (drawn side / side of the compared boxes) ** `SHARE`."""
 MOST = 2.0
 """Largest factor on a side of the published box."""
 CONTINUED = 0.03
-"""Another candidate than the followed one is published if its size fits the prompted mask's better by more
-than this, in IoU."""
+"""The fit of a candidate is the IoU of its box with the prompted mask's box, as if both had the same centre.
+Another candidate than the followed one is published if its fit is higher by more than this."""
 RELATED_FRAMES = 3
 """Number of newest frames from which the relation of the published box to the followed one is computed."""
 
@@ -133,14 +136,14 @@ MIN_PRESENCE = 0.2
 """Least presence, as a probability, of a window in which the search accepts detections."""
 RETURN_MARGIN = 1.2
 """A target that returns at its expected place is accepted in one image, if its LLR is at most this much below
-that of usual confirmed frames. Without this limit, occluders that resemble the target are accepted: on 73
-cases of the choosing half 5 wrong objects are accepted and 106 frames without the target claimed, in place of
-3 and 56. The number of targets that are found again, 52, is the same."""
+that of usual confirmed frames. Without this limit, occluders that resemble the target are accepted. On 73
+cases of the choosing half, 3 wrong objects are accepted with the limit, and 5 without. 56 frames without the
+target are claimed with the limit, and 106 without. In both cases 52 targets are found again."""
 LIKENESS = 8.0
 """Weight of `Looks.lead` in the LLR of a missed target. Of 160 misses recorded on the choosing half
 (`training judge returns`), the first object accepted is the target in 91 and another object in 2. With a
-weight of 6 it is 90 and 3, with 12 it is 88 and 2. With fixed limits of the likeness in place of the lead it
-was 76 and 7."""
+weight of 6 these counts are 90 and 3, with 12 they are 88 and 2. With fixed limits of the likeness in place
+of the lead they were 76 and 7."""
 
 # Constants of the prior of a missed target's position
 
@@ -148,10 +151,10 @@ GROUND_WEIGHT, IMAGE_WEIGHT, FLAT_WEIGHT = 0.6, 0.2, 0.2
 """Weights of the three distributions of the position: the one that stays with the ground, the one that stays
 with the image, and the uniform one."""
 START_SPREAD, GROUND_SPREAD_PER_S, IMAGE_SPREAD_PER_S = 0.7, 1.2, 2.0
-"""Standard deviation of both normal distributions at the start, in target sizes, and its growth in sizes per
-second: of the one that stays with the ground, and of the one that stays with the image. They are the errors
-of the motion filter's predictions 1 and 2 s ahead on aerial clips, with the camera's motion and without
-it."""
+"""Standard deviations of the two normal distributions. The first number is the value of both at the start, in
+target sizes. The second number is the growth, in sizes per second, for the distribution that stays with the
+ground; the third is the growth for the one that stays with the image. The numbers are the errors of the
+motion filter's predictions 1 and 2 s ahead on aerial clips, with the camera's motion and without it."""
 FADING_S = 3.0
 """Time constant, s, with which the assumed speed over the ground decreases. At constant speed the prediction
 would leave the scene."""
@@ -163,15 +166,16 @@ TILE, TILE_STEP = 1.2, 0.8
 small. Distance of neighbouring tiles, in sides of a tile; an object that is cut by one tile is whole in the
 next."""
 MAX_TILES = 64
-"""Most tiles along each side of the image. It limits the search for a tiny target in a huge image."""
+"""Largest number of tiles along each side of the image. It limits the search for a tiny target in a huge
+image."""
 RESIZED = 0.3
 """If the side of the window that follows the target changes by more than this share, the image is divided
 into tiles anew."""
 VIEW_LLR = -1.0
 """Least LLR of a candidate track that is looked at again, wherever it is."""
 RIVAL_WINDOWS = 1
-"""Number of windows per image for the candidate tracks after the best one. The best one is in the frame's own
-view."""
+"""Number of windows per image for the candidate tracks after the best one. The best one needs no window,
+because the look that follows the search shows it."""
 RECOGNITION_NS = 90_000_000
 """Least time between two comparisons of an image with the kept one, ns. A comparison takes 20 to 30 ms on a
 CPU."""
@@ -184,8 +188,8 @@ MATCH_IOU, MATCH_SIZES = 0.15, 0.8
 """A detection belongs to a candidate track if its IoU with the track's predicted box exceeds the first
 number, or if the distance of their centres, in sizes, is below the second."""
 INNER_SHARE = 0.8
-"""A candidate track should be detected if its centre lies in this inner part of a window, as a share of the
-window's side."""
+"""A candidate track is expected to be detected if its centre lies in this inner part of a window, as a share
+of the window's side."""
 MISS_LLR = -1.5
 """LLR of a view in which a candidate track should be visible and is not detected."""
 LLR_KEPT = 0.65
@@ -201,11 +205,11 @@ IN_SIGHT_S = 6.0
 """Time constant, s, with which the prior of an object in sight changes from the prior at the time when the
 object came into sight to the present one."""
 MAX_TRACKS = 12
-"""Most candidate tracks that are kept."""
+"""Largest number of candidate tracks that are kept."""
 ACCEPT_SCORE = 1.0
 """Least score of a candidate track that is accepted as the target. Of 160 misses recorded on the choosing
-half, the first object accepted is the target in 91 and another object in 2. With a score of 1.5 it is 82 and
-3, with 2 it is 79 and 0."""
+half, the first object accepted is the target in 91 and another object in 2. With a score of 1.5 these counts
+are 82 and 3, with 2 they are 79 and 0."""
 MIN_GOOD = 2
 """Least number of consecutive images, up to the last one, in which an accepted track was detected with a
 positive LLR."""

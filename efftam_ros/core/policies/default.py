@@ -79,14 +79,15 @@ class TargetModel:
         """The usual area of the box, px^2; None before the first confirmed frame."""
         self.least_llr = 0.0
         """The log-likelihood ratio, without likeness, that a candidate must exceed to be the target."""
-        self._areas: deque[float] = deque(maxlen=REMEMBERED_FRAMES)  # of the box in remembered frames, px^2
+        # Areas of the target's box in the last remembered frames, px^2.
+        self._areas: deque[float] = deque(maxlen=REMEMBERED_FRAMES)
         self._qualities: deque[float] = deque(maxlen=USUAL_FRAMES)
         self._confirmed_areas: deque[float] = deque(maxlen=USUAL_FRAMES)
         self._confirmed_llrs: deque[float] = deque(maxlen=USUAL_FRAMES)
 
     def add(self, area: float, quality: float, presence_logit: float, remembered: bool) -> None:
-        """Add a confirmed frame. ``remembered``: whether it goes into memory; for the other values see
-        `llr`."""
+        """Add a confirmed frame. ``remembered``: whether the frame is stored in the memory; for the other
+        values see `llr`."""
         self._confirmed_llrs.append(self.llr(area, quality, presence_logit, 0.0))
         self._qualities.append(quality)
         self._confirmed_areas.append(area)
@@ -240,9 +241,11 @@ class DefaultPolicy(Policy):
         self.reset()
 
     def reset(self) -> None:
-        self._model = TargetModel()
+        self.model = TargetModel()
+        """The usual scores of the target."""
         self._scale = MaskScale(None, (0, 0))
-        # How many more frames need evidence, because the points followed on the target have ended.
+        # Number of further frames in which a candidate is accepted only with a high presence or a high
+        # log-likelihood ratio, because the points followed on the target have ended.
         self._doubted = 0
 
     def searches(self, state: TrackState, is_interrupted: bool) -> bool:
@@ -256,7 +259,7 @@ class DefaultPolicy(Policy):
         return make_extent(self._head, drawn, prompted, size)
 
     def resize(self, area_factor: float) -> None:
-        self._model.resize(area_factor)
+        self.model.resize(area_factor)
 
     def begin(self, candidates: Candidates, context: FrameContext) -> Choice:
         self._scale = MaskScale(context.drawn, context.size)
@@ -274,29 +277,33 @@ class DefaultPolicy(Policy):
         if not ranked:
             return Choice(best_quality(candidates), False, None, ReasonCode.EMPTY_MASK.reason())
         reason = NO_REASON
+        gallery = context.looks.gallery
         for seen in ranked:
             refusal = self._refusal(seen, candidates, context)
-            gallery, is_unbroken = context.looks.gallery, context.is_confirmed
-            deficit = (
-                gallery.deficit_now if is_unbroken else gallery.deficit(context.looks.likeness(seen.box))
-            )
-            confidence = self._model.confidence(seen.area, deficit)
-            if not refusal and not confidence < self.config.least_confidence:
+            if refusal:
+                reason = reason or refusal
+                continue
+            # An unbroken track was described after an earlier image, a possible return in this image.
+            deficit = gallery.deficit_now
+            if not context.is_confirmed:
+                deficit = gallery.deficit(context.looks.likeness(seen.box))
+            confidence = self.model.confidence(seen.area, deficit)
+            if not confidence < self.config.least_confidence:
                 partial = context.is_confirmed and self._share(seen.area) < MOVING_SHARE
                 return Choice(seen.index, True, seen.box, NO_REASON, seen.overlap, False, partial, confidence)
-            reason = reason or refusal or self._not_confident(confidence)
+            reason = reason or self._not_confident(confidence)
         context.search.begin(context.size, context.motion)
         self._observe(candidates, context)
         return Choice(ranked[0].index, True, None, reason, ranked[0].overlap)
 
     def _choose_return(self, candidates: Candidates, context: FrameContext) -> Choice:
-        """Judge a frame while the target is missed: decide whether a candidate is its return."""
+        """Judge a frame of a missed target: decide whether a candidate is the returning target."""
         search = context.search
         search.begin(context.size, context.motion)
         self._observe(candidates, context)
         present = candidates.presence >= self.config.presence_threshold
         ranked = self._ranked(candidates, None) if present else []
-        least = SEEN_SHARE * self._model.usual_quality
+        least = SEEN_SHARE * self.model.usual_quality
         clear = [seen for seen in ranked if not seen.quality < least]
         accepted, reason = search.accepted, ReasonCode.UNSURE_RETURN.reason(search=search.summary)
         near = [
@@ -305,7 +312,7 @@ class DefaultPolicy(Policy):
         found = [s for s in clear if accepted is not None and _is_same(accepted, s.box)]
         for seen in near + found:
             deficit = context.looks.gallery.deficit(context.looks.likeness(seen.box))
-            confidence = self._model.confidence(seen.area, deficit)
+            confidence = self.model.confidence(seen.area, deficit)
             if not confidence < self.config.least_confidence:
                 jumped = seen not in near
                 how = ReasonCode.FOUND_AGAIN.reason() if jumped else NO_REASON
@@ -317,12 +324,12 @@ class DefaultPolicy(Policy):
         return Choice(best_quality(candidates), present, None, lack.with_detail(search.summary))
 
     def _not_confident(self, confidence: float) -> Reason:
-        """Return the reason that a candidate's confidence is below `least_confidence`."""
+        """Return the `Reason` for not accepting a candidate whose confidence is below `least_confidence`."""
         limit = self.config.least_confidence
         return ReasonCode.NOT_CONFIDENT.reason(confidence=confidence, least=limit)
 
     def _observe(self, candidates: Candidates, context: FrameContext) -> None:
-        """Add the objects in the frame's own view to the search."""
+        """Update the search by the objects that the candidates of this frame show."""
         assert context.view is not None
         (found,) = self.detections([candidates], context.looks)
         context.search.observe(context.frame.stamp_ns, [(context.view, found)])
@@ -340,7 +347,7 @@ class DefaultPolicy(Policy):
 
     def _refusal(self, seen: VisibleCandidate, candidates: Candidates, context: FrameContext) -> Reason:
         """Return why a candidate is not the target that is being followed; empty if the candidate passes."""
-        config, model, motion = self.config, self._model, context.motion
+        config, model, motion = self.config, self.model, context.motion
         if motion is not None and seen.overlap < config.gate_iou:
             distance = motion.mahalanobis(seen.box, seen.quality)
             is_possible = self._is_still(seen.box, context) or self._has_jumped(seen, motion.box, context)
@@ -362,11 +369,6 @@ class DefaultPolicy(Policy):
                 return ReasonCode.POINTS_LOST.reason()
         return NO_REASON
 
-    @property
-    def usual_area(self) -> float | None:
-        """The target's usual area, px^2; None before the first confirmed frame."""
-        return self._model.usual_area
-
     def _is_still(self, box: Box, context: FrameContext) -> bool:
         """Return whether a box overlaps the target's box in an image shortly before (`STILL_S`)."""
         seen = context.search.last_seen
@@ -380,28 +382,28 @@ class DefaultPolicy(Policy):
         if not context.is_confirmed or context.confirmed_ns is None:
             return False
         reach = min(STRAY, JUMP_PER_S * (context.frame.stamp_ns - context.confirmed_ns) * 1e-9)
-        is_clear = seen.quality >= KEPT_SHARE * self._model.usual_quality
+        is_clear = seen.quality >= KEPT_SHARE * self.model.usual_quality
         return is_clear and _distance(seen.box, predicted) <= reach * max(predicted.size, 1.0)
 
     def _share(self, area: float) -> float:
         """Return the ratio of an area to the target's usual area; 1 while the usual area is unknown."""
-        usual = self._model.usual_area
+        usual = self.model.usual_area
         return 1.0 if usual is None else area / usual
 
     def _llr(self, seen: VisibleCandidate, candidates: Candidates, looks: Looks) -> float:
         """Return the log-likelihood ratio, with likeness, that a candidate is the missed target."""
-        seen_llr = self._model.llr(seen.area, seen.quality, candidates.presence_logit, 0.0)
+        seen_llr = self.model.llr(seen.area, seen.quality, candidates.presence_logit, 0.0)
         return seen_llr + LIKENESS * looks.lead(seen.box)
 
     def _is_sure(self, seen: VisibleCandidate, candidates: Candidates, looks: Looks) -> bool:
         """Return whether a candidate at the expected place is so certain that one image suffices to accept it
         as the target's return."""
         usual_lead = 0.0 if math.isnan(looks.likeness(seen.box)) else USUAL_DROP
-        return self._llr(seen, candidates, looks) > self._model.least_llr + LIKENESS * usual_lead
+        return self._llr(seen, candidates, looks) > self.model.least_llr + LIKENESS * usual_lead
 
     def detections(self, windows: Sequence[Candidates], looks: Looks) -> list[list[Detection]]:
         found = [(candidates, self._objects(candidates)) for candidates in windows]
-        for _, objects in found:  # all are described first, because each is compared with all others
+        for _, objects in found:  # all objects are described first, because each is compared with all others
             for seen in objects:
                 looks.vector(seen.box)
         return [
@@ -436,7 +438,7 @@ class DefaultPolicy(Policy):
     def keeps(self, candidates: Candidates, choice: Choice, context: FrameContext, confirmed: bool) -> bool:
         if not confirmed or choice.box is None:
             return context.is_prompted
-        model, quality = self._model, float(candidates.ious[choice.index])
+        model, quality = self.model, float(candidates.ious[choice.index])
         area, keeps = max(choice.box.width * choice.box.height, 1.0), context.is_prompted
         if not context.is_prompted:
             self._scale.add(candidates)
@@ -445,7 +447,7 @@ class DefaultPolicy(Policy):
             is_merged = share > GROWN_SHARE and quality < GROWN_CLEARNESS * model.usual_quality
             is_itself = share >= WHOLE_SHARE and not is_merged
             keeps = quality > self.config.memory_quality and is_clear and is_itself
-        self._model.add(area, quality, candidates.presence_logit, keeps)
+        self.model.add(area, quality, candidates.presence_logit, keeps)
         return keeps
 
 

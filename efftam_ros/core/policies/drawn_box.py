@@ -8,8 +8,8 @@ small target may have logits above zero.
 `PlacedExtent` is for a network with a `BoxHead`, which also gives the edges at two other levels of the
 logits. It compares the edges at all levels with the drawn box.
 
-The other two classes are for networks without one. `DrawnExtent` is for targets of a few pixels. Even a right
-mask covers only the most salient part of such a target, so the box is enlarged to fit the drawn box.
+The other two classes are for networks without a `BoxHead`. `DrawnExtent` is for targets of a few pixels. Even
+a right mask covers only the most salient part of such a target, so the box is enlarged to fit the drawn box.
 `PromptedExtent` is for targets of `MAX_PX` and more, around which boxes are often drawn roughly. It publishes
 the candidate that continues the extent of the mask that the network found in the drawn box."""
 
@@ -51,7 +51,7 @@ def size_overlap(a: Box, b: Box) -> float:
 
 
 def is_inside(box: Box, image_size: tuple[int, int]) -> bool:
-    """Return whether a box, px, keeps a distance from the image's border. ``image_size``: width, height
+    """Return whether a box, px, keeps a distance from the image's border. ``image_size``: width and height,
     px."""
     margin = BORDER * max(image_size)
     left, top, right, bottom = box.edges()
@@ -89,7 +89,7 @@ class TargetExtent:
         return index, followed
 
     def grown_motion(self, motion: Motion) -> Motion:
-        """Return the motion that is published. ``motion``: that of the motion filter, which follows the box
+        """Return the motion that is published. ``motion``: motion by the motion filter, which follows the box
         of the mask."""
         return motion
 
@@ -136,7 +136,7 @@ class DrawnExtent(TargetExtent):
         return Box.from_centre(box.cx, box.cy, self.factors[0] * box.width, self.factors[1] * box.height)
 
     def grown_motion(self, motion: Motion) -> Motion:
-        """Return the motion with an enlarged box and rate of the size. The centre stays the same."""
+        """Return the motion with its box and its rates of the size enlarged. The centre stays the same."""
         if self.factors == (1.0, 1.0):
             return motion
         (across, down), (width_rate, height_rate) = self.factors, motion.size_rate
@@ -156,7 +156,8 @@ class PromptedExtent(TargetExtent):
                 smaller than the followed one is then not published.
         """
         self._prompted, self._is_entering = prompted, is_entering
-        # For each compared frame: by how much each candidate fits better than the followed one.
+        # For each compared frame: by how much each candidate fits the prompted mask better than the followed
+        # candidate does.
         self._fits: list[NDArray[np.float64]] = []
         self.is_settled = False
         # For the newest frames: size and place of the published box, relative to the filter's box.
@@ -196,7 +197,7 @@ class PromptedExtent(TargetExtent):
 
     def _continuing(self, candidates: Candidates, index: int, followed: Box) -> int:
         """Return the index of the candidate that continues the prompted extent; ``index`` itself if no other
-        one does so clearly better."""
+        candidate fits it clearly better."""
         fits = [fit for fit in self._fits if len(fit) == len(candidates)]
         if not fits:
             return index
@@ -244,7 +245,7 @@ class EdgeCues:
         self.is_settled = len(self._log_ratios) == EXTENT_FRAMES
 
     def way(self, boxes: Edges, size: Edges) -> Edges:
-        """Return the second cue, [4]: how far outside a mask's edges the edges at the target's levels are.
+        """Return the second cue, [4]: how far outside a mask's edges its edges at the levels `levels` lie.
 
         ``boxes``: edges of the mask at `LEVELS`, [3, 4] px; ``size``: width, height, width, height of the
         mask, px.
@@ -308,10 +309,10 @@ class PlacedExtent(TargetExtent):
 def make_extent(
     head: BoxHead | None, drawn: Box | None, prompted: Box | None, image_size: tuple[int, int]
 ) -> TargetExtent:
-    """Return what computes the published box of a newly selected target.
+    """Return an object that computes the published box of a newly selected target.
 
     Args:
-        head: Constants of the network for `PlacedExtent`; None if it has none.
+        head: Constants of the network for `PlacedExtent`; None if the network has none.
         drawn: The drawn box, px; None where points were given.
         prompted: Box of the network's mask on the prompted frame, px; None if the mask is empty.
         image_size: Width and height of the image, px.
@@ -335,11 +336,11 @@ def sides(box: Edges) -> Edges:
 
 def _level(log_ratios: Edges) -> float:
     """Return the level of the logits at which a mask is as wide, or high, as the drawn box. ``log_ratios``:
-    of the mask's side to the drawn box's, at `LEVELS`."""
+    for each of `LEVELS`, the logarithm of the mask's side divided by the drawn box's side."""
     falling = np.minimum.accumulate(log_ratios) - 1e-6 * np.arange(len(LEVELS))
     return float(np.interp(0.0, falling[::-1], LEVELS[::-1]))
 
 
 def _factor(ratio: float) -> float:
-    """Return the factor on a box's side. ``ratio``: of the drawn side to the measured one."""
+    """Return the factor on a box's side. ``ratio``: drawn side divided by measured side."""
     return min(max(ratio**SHARE, 1.0), MOST)

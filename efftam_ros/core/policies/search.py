@@ -196,8 +196,8 @@ class Sweep:
         return self.image_size == image_size and abs(extent_px / self._followed_px - 1) <= RESIZED
 
     def next(self, count: int, prior: PositionPrior | None) -> list[View]:
-        """Return the next ``count`` tiles as views, or all if there are fewer. ``prior``: of the target's
-        position; None: all tiles are equally probable."""
+        """Return the next ``count`` tiles as views, or all if there are fewer. ``prior``: density of the
+        target's position; None: all tiles are equally probable."""
         likely: NDArray[np.float64] = np.zeros(len(self))
         if prior is not None:
             likely = prior.relative_log_density(self._centres, self.image_size)
@@ -208,7 +208,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Detection:
-    """An object that the network sees in a window. ``box``: px; ``quality``: predicted IoU; ``llr``:
+    """An object that the network sees in a window. ``box``: its box, px; ``quality``: predicted IoU; ``llr``:
     logarithm of the likelihood ratio that it is the target."""
 
     box: Box
@@ -232,7 +232,8 @@ class CandidateTrack:
         """Log-odds, by the object's position, that it is the target; see `weigh`."""
         self._earlier = (0.0, 0)  # `llr` and `good` before the last image
         self._last_llr = 0.0  # LLR of the last image's best detection; `MISS_LLR` if there was none
-        # Since the object came into sight: the log-odds of its position at that time, and the stamp, ns.
+        # Log-odds of the object's position when the object came into sight, and the stamp of that time, ns;
+        # None: not known.
         self._in_sight: tuple[float, int] | None = None
 
     @property
@@ -246,7 +247,7 @@ class CandidateTrack:
 
     @property
     def score(self) -> float:
-        """Log-odds that the object is the target: of its detections and of its position."""
+        """Log-odds that the object is the target, from its detections and its position."""
         return self.prior + self.llr
 
     def detect(self, stamp_ns: int, detection: Detection) -> None:
@@ -276,8 +277,8 @@ class CandidateTrack:
         An object may have been in sight already when the target could not yet be at its place. It does not
         become more likely the target merely because the target's possible positions spread with time.
         Therefore its prior approaches the present log-odds only slowly, from those at its first detection.
-        This starts anew after an image in which the object was not seen, because then another object may be
-        at this place.
+        The approach starts anew after an image in which the object was not seen, because then another object
+        may be at this place.
 
         Args:
             stamp_ns: Stamp of the image, ns.
@@ -400,7 +401,7 @@ class Reacquisition:
         """Correct the search, because the place of the last sighting was recognised in the present image.
 
         ``matrix``: the camera's motion [3, 3] from the image of `last_seen` to the present one; ``stamp_ns``:
-        of the present image.
+        stamp of the present image.
         """
         if self.last_seen is None:
             return
@@ -437,7 +438,7 @@ class Reacquisition:
             image_size: Width and height of the image, px.
             extent_px: Side of the window in which the target would be followed, px.
             side: Side of the network's input, network px.
-            budget: Most windows in all.
+            budget: Largest number of windows, of all three kinds together.
         """
         sweep, views = self._swept(image_size, extent_px, side), []
         if self.prior is not None:
@@ -454,8 +455,8 @@ class Reacquisition:
         return views
 
     def view(self, image_size: tuple[int, int], extent_px: float, side: int) -> View:
-        """Return the frame's own view: at the best track if one is promising, else the next window of the
-        sweep. For the arguments see `windows`."""
+        """Return the view for a look at one place: the place of the best track if a track is promising, else
+        the next window of the sweep. For the arguments see `windows`."""
         promising = self._promising
         if promising:
             box = promising[0].box

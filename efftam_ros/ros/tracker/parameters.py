@@ -37,22 +37,23 @@ class NodeConfig(PipelineConfig):
     )
     max_image_pixels: int = setting(
         MAX_PIXELS,
-        "largest number of pixels of an image or of a selection's mask; larger ones are refused unread",
+        "largest number of pixels of an image or of a selection's mask; larger ones are refused",
         within=(1024, 2**30),
     )
     image_range: str = setting(
         AUTO,
-        "levels of 16-bit images shown as black and white: LOW,HIGH; auto: percentiles, smoothed over time",
+        "pixel values of 16-bit images that become black and white: LOW,HIGH; auto: percentiles of the image,"
+        " smoothed over time",
         check=fixed_range,
     )
     rectified: bool = setting(
         False,
-        "the images are rectified, so P of camera_info is used and no distortion; images of a topic whose"
-        " name shows this, such as image_rect, count as rectified anyway",
+        "true: the images are rectified, so P of camera_info is used and no distortion; false: they are"
+        " rectified only if the name of their topic shows it, such as image_rect",
     )
     image_timeout: float = setting(
         0.25,
-        "time without an image after which the velocity is published as not valid, s",
+        "time without an image after which the last answers are published again with valid = false, s",
         within=(0.02, 60.0),
     )
     selection_buffer: float = setting(

@@ -168,8 +168,8 @@ class DeviceImage:
     def _fit(self, nbytes: int) -> None:
         """Allocate larger buffers if an image of ``nbytes`` does not fit.
 
-        Raises CudaError if there is too little memory. There are no buffers afterwards, as before the first
-        image.
+        Raises CudaError if there is too little memory. After this error there are no buffers, as before the
+        first image.
         """
         if self._hosts and self._hosts[0].nbytes >= nbytes:
             return

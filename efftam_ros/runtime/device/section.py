@@ -134,7 +134,7 @@ class Section:
     ) -> None:
         self._stream, self._clock = stream, clock
         self._stages, self._after = stages, tuple(after)
-        # The captured graphs: by True the graph with events, by False the graph without. Empty: not captured.
+        # The captured graphs. Key: whether the graph records the clock's events. Empty: not captured.
         self._graphs: dict[bool, CapturedGraph] = {}
         self.launch = "plain launches: not captured yet"
         """How `run` starts the work: "cuda graph", or "plain launches" with the reason."""

@@ -59,7 +59,8 @@ class Parameters:
             offset += aligned(nbytes)
 
     def view(self, name: str) -> NDArray[np.uint8]:
-        """Return the bytes of a block on the host, uint8. They must not change until a copy has ended."""
+        """Return the bytes of a block on the host, uint8. They must not change while a copy of them is
+        pending."""
         return self._views[name]
 
     def pointer(self, name: str, offset: int = 0) -> int:
@@ -127,8 +128,9 @@ class DeviceTensors:
         self.plans, self.decisions = (
             self.parameters.view(name).view(np.int32).reshape(lanes, -1) for name in (PLAN, DECISION)
         )
-        # The small outputs of the decoder are neighbours, so that one copy of a few hundred bytes brings them
-        # to the host. The host has one place for the outputs of each lane, and one for each view of a search.
+        # The decoder's outputs that `ANSWERS` names are neighbours on the GPU, so that one copy of a few
+        # hundred bytes brings them to the host. The host's buffer has one part for each lane, and one for
+        # each view of a search.
         self._answer_names = [name for name in ANSWERS if name in self.shapes]
         self._answers_bytes = self._arena.span("boxes", self._answer_names[-1])
         places = lanes + MAX_VIEWS
@@ -203,9 +205,10 @@ class DeviceTensors:
         stream.copy_in(pointer, self._prompts, values.nbytes, offset)
 
     def copy_answers_out(self, stream: Stream, index: int) -> None:
-        """Enqueue a copy of the decoder's small outputs to place ``index`` on the host.
+        """Enqueue a copy of the decoder's outputs that `ANSWERS` names, from the GPU to the host's buffer.
 
-        Places 0 to `lanes` - 1 are for the lanes. The `MAX_VIEWS` further places are for views of a search.
+        ``index``: number of the part of the buffer that receives them. Parts 0 to `lanes` - 1 are for the
+        lanes. The `MAX_VIEWS` further parts are for views of a search.
         """
         nbytes = self._answers_bytes
         stream.copy_out(self._answers, self.at("boxes"), nbytes, index * aligned(nbytes))
@@ -215,7 +218,8 @@ class DeviceTensors:
         return Decoded(boxes, areas, ious, float(presence[0]), *levels)
 
     def _answers_at(self, index: int) -> list[NDArray[np.float32]]:
-        """Return the arrays of the small outputs at place ``index`` on the host, in order of `ANSWERS`."""
+        """Return the arrays of part ``index`` of the host's buffer: one per output, in the order of
+        `ANSWERS`."""
         at = index * aligned(self._answers_bytes)
         return [
             self._answers.view(np.float32, self.shapes[name], at + self._arena.offset(name, "boxes"))
@@ -227,7 +231,7 @@ class DeviceTensors:
         encoder, prompt = bundle.graphs["image_encoder"].outputs, bundle.graphs["prompt_encoder"].outputs
         decoder = bundle.graphs["mask_decoder"].outputs
         shapes: dict[str, tuple[int, ...]] = {
-            # These come first and are neighbours, so that one copy brings all of them to the host.
+            # These outputs come first and are neighbours, so that one copy brings all of them to the host.
             **{name: decoder[name].sizes for name in ANSWERS if name in decoder},
             "image": (1, 3, side, side),
             **{name: tensor.sizes for name, tensor in encoder.items()},
