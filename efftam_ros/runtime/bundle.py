@@ -395,7 +395,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _no_number(text: str) -> None:
-    raise ValueError(f"{text} is no number")
+    raise ValueError(f"{text} is not allowed in JSON")
 
 
 class _Manifest:
