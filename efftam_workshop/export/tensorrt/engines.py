@@ -180,7 +180,9 @@ class EngineBuilder:
             times = trials.times_ms(choice.engines)
         except RefusedError as refusal:
             choice.times_ms = {}
-            self._report(f"{name}: the forms of this engine can't be timed ({refusal}); {choice.engine.form} is kept")
+            self._report(
+                f"{name}: the forms of this engine can't be timed ({refusal}); {choice.engine.form} is kept"
+            )
             return
         choice.times_ms = {form: round(ms, 4) for form, ms in times.items()}
         choice.engines.sort(key=lambda engine: choice.times_ms[engine.form])
