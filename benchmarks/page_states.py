@@ -274,7 +274,7 @@ def place(stage: Stage, hands: Hands) -> None:
     assert stage.sink is not None
     for i in range(40):
         stage.sink(_position(30.0 + 0.8 * i, 40.0 + 10.0 * math.sin(i / 6)))
-    waits = "the position is uncertain by 6.2 m, at most 5 are sent: fly closer"
+    waits = "the position is uncertain by 6.2 m, but at most 5 m is allowed: fly closer"
     waits += " or higher, or set follow_accuracy"
     stage.sink(FollowState(True, True, False, waits))
 

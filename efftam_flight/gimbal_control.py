@@ -86,7 +86,9 @@ class Permission:
             who = self._reason or ReasonCode.AUTOPILOT_SILENT.reason(duration="")
             return ReasonCode.MANAGER_UNREACHABLE.reason(who=who)
         if self._control in (Control.OTHER, Control.NOBODY):
-            return ReasonCode.CONTROL_AWAITED.reason(who=self._reason or f"control: {self._control.value}")
+            return ReasonCode.CONTROL_AWAITED.reason(
+                who=self._reason or f"control of the gimbal: {self._control.value}"
+            )
         return NO_REASON
 
     def refusal(self) -> tuple[Phase, Reason] | None:

@@ -152,7 +152,7 @@ class Commands:
             raise InputError(f"this page has sent more than {most}; wait for a second and select again")
         if not message.turns and self._would_turn(message.selection.target_id):
             raise InputError(
-                "the gimbal is steered and would turn to the new target; draw again and confirm it"
+                "the gimbal is steered and would turn to the new target; draw again and confirm the turn"
             )
         self._feed.select(message.selection, self._reply(viewer, message.id))
 
@@ -180,7 +180,7 @@ class Commands:
         self._require_seat(viewer)
         if self._is_steered and not message.turns:
             raise InputError(
-                f"the gimbal is steered and would turn to target {message.target_id}; confirm it"
+                f"the gimbal is steered and would turn to target {message.target_id}; confirm the turn"
             )
         self._feed.steer_by(message.target_id, self._reply(viewer, message.id))
 
@@ -207,7 +207,7 @@ class Commands:
             return
         if not ARMED_FROM_S <= now_s - armed_s <= ARMED_FOR_S:
             limits = f"{ARMED_FROM_S:g} to {ARMED_FOR_S:g} s after the first"
-            raise InputError(f"the second press must come {limits}; start again")
+            raise InputError(f"the button must be pressed twice, the second time {limits}; press it again")
         enable = partial(self._enable, switched) if is_gimbal else switched.enable
         enable(self._reply(viewer, message.id, whose))
 

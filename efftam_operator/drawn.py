@@ -98,7 +98,11 @@ class DrawnPrompt:
         reply(feed.CommandAnswer(False, "a file is being tracked; end the command to give up the target"))
 
     def steer_by(self, target_id: int, reply: feed.Reply) -> None:
-        reply(feed.CommandAnswer(False, "a file is being tracked, with one target only"))
+        reply(
+            feed.CommandAnswer(
+                False, "a file is tracked with one target only; there is no other target to choose"
+            )
+        )
 
     def _take(self, selection: Selection) -> str:
         """Accept the drawing. Returns an empty text, or in one line why the drawing is refused."""
@@ -110,7 +114,8 @@ class DrawnPrompt:
             stamp_ns, width, height = self._asked
             if selection.stamp_ns != stamp_ns:
                 return (
-                    f"the selection is on the picture of {selection.stamp_ns}, not of {stamp_ns}; draw again"
+                    f"the selection names the picture with stamp {selection.stamp_ns} ns, but the one with"
+                    f" {stamp_ns} ns is shown; draw again"
                 )
             drawn = Prompt(box=selection.box, points=selection.points, labels=selection.labels)
             try:

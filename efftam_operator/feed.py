@@ -39,7 +39,7 @@ class Picture:
 
     def __post_init__(self) -> None:
         if (self.jpeg is None) == (self.bgr is None):
-            raise ValueError("a Picture has either jpeg or bgr")
+            raise ValueError("a Picture needs exactly one of jpeg and bgr")
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def encode(picture: Picture, quality: int = 70, width: int | None = None) -> tup
         bgr = np.asarray(cv2.resize(bgr, small, interpolation=cv2.INTER_AREA), np.uint8)
     done, data = cv2.imencode(".jpg", bgr, [cv2.IMWRITE_JPEG_QUALITY, quality])
     if not done:
-        raise InputError(f"a picture of {whole}x{height} px can't be made a JPEG")
+        raise InputError(f"a picture of {whole}x{height} px can't be encoded as JPEG; use smaller images")
     return data.tobytes(), (whole, height)
 
 

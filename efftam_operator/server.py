@@ -284,13 +284,13 @@ class OperatorServer:
         """
         try:
             first = wire.parse(await socket.receive_str(timeout=HELLO_S))
-            refusal = "hello must be the first message"
+            refusal = "the first message of a page must be hello; reload the page"
             if first.op == "hello":
                 refusal = self.access.token_refusal(first.token)
         except wire.MessageError as refused:
             refusal = str(refused)
         except (TypeError, asyncio.TimeoutError):
-            refusal = f"no hello within {HELLO_S:g} s"
+            refusal = f"the page sent no hello within {HELLO_S:g} s; reload it"
         if refusal:
             await _turn_away(socket, CLOSED_REFUSED, refusal)
         return not refusal
@@ -341,9 +341,9 @@ class OperatorServer:
         async for message in viewer.socket:
             refusal = ""
             if not viewer.messages.allows(time.monotonic()):
-                refusal = f"more than {self.settings.messages_per_s:g} messages in a second"
+                refusal = f"the page sent more than {self.settings.messages_per_s:g} messages in a second"
             elif message.type is not WSMsgType.TEXT:
-                refusal = "a page sends text only"
+                refusal = "the page sent binary data; send text"
             else:
                 parsed = wire.Message("")
                 try:

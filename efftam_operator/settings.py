@@ -108,7 +108,8 @@ class Access:
     def __init__(self, address: str, token: str = "", hosts: str = "") -> None:
         if token and len(token) < SHORTEST_TOKEN:
             raise InputError(
-                f"the token has {len(token)} characters; give {SHORTEST_TOKEN} or more, or none for a new one"
+                f"the token has {len(token)} characters; give at least {SHORTEST_TOKEN}, or no token for a"
+                " new one"
             )
         own = ipaddress.ip_address("127.0.0.1") if address == "localhost" else _ip_address(address)
         if own is None:
@@ -132,7 +133,9 @@ class Access:
         name = _split(f"//{host}").hostname or ""
         if name in self._names or _ip_address(name):
             return ""
-        return f"Host is {host!r}; open the page by an address, or set hosts:={name or 'NAME'}"
+        return (
+            f"the request's Host is {host!r}; open the page by an IP address, or set hosts:={name or 'NAME'}"
+        )
 
     def origin_refusal(self, headers: Mapping[str, str]) -> str:
         """Return in one line why the Origin of a web socket's request is refused; empty if it is accepted.
@@ -147,7 +150,9 @@ class Access:
         if name and there.scheme and (name in self._given or is_own):
             return ""
         remedy = f"; behind a proxy set hosts:={name}" if name else ""
-        return f"Origin is {origin or 'missing'}; only this server's own page ({host}) may connect{remedy}"
+        return (
+            f"the Origin is {origin or 'missing'}; only this server's own page ({host}) may connect{remedy}"
+        )
 
     def urls(self, port: int, scheme: str = "http") -> list[str]:
         """Return the page's URLs, with the token if there is one."""

@@ -238,14 +238,16 @@ def _numbers(value: Any, count: int, key: str, largest: float = MAX_COORDINATE_P
         raise MessageError(f"{key} is {_shown(value)}; it must be {count} number(s)")
     # Compared before the conversion: float() raises OverflowError for a number of a thousand digits.
     if not all(-largest <= v <= largest for v in value):
-        raise MessageError(f"{key} is {_shown(value)}; numbers must lie within {largest:g}")
+        raise MessageError(
+            f"{key} is {_shown(value)}; each number must lie between -{largest:g} and {largest:g}"
+        )
     return [float(v) for v in value]
 
 
 def _points(data: dict[str, Any]) -> tuple[tuple[float, float], ...]:
     value = data.get("points")
     if not (isinstance(value, list) and 1 <= len(value) <= MAX_POINTS):
-        raise MessageError(f"points are {_shown(value)}; give 1 to {MAX_POINTS} pairs")
+        raise MessageError(f"points are {_shown(value)}; give 1 to {MAX_POINTS} pairs x,y")
     pairs = [_numbers(pair, 2, "a point") for pair in value]
     return tuple((x, y) for x, y in pairs)
 

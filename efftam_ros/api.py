@@ -129,8 +129,8 @@ class Result:
         if self._mask is None and self.measured:
             if self._owner is None:
                 raise InputError(
-                    f"the mask of time {self.time:.3f} s was not computed before this copy was made; read"
-                    " result.mask before it is copied or sent"
+                    f"the mask of the result of time {self.time:.3f} s was not computed before this copy of"
+                    " the result was made; read result.mask before the result is copied or sent"
                 )
             self._mask = self._owner._mask_of(self)
         return self._mask
@@ -337,13 +337,15 @@ class Tracker:
         stamp_ns = self._time_ns if time is None and self._time_ns is not None else self._stamp_ns(time)
         if self._time_ns is not None and stamp_ns < self._time_ns:
             raise InputError(
-                f"time is {stamp_ns / NS:g} s, before the last image of {self._time_ns / NS:g} s; add a"
-                " target on that image or a later one, or call start() for another recording"
+                f"time is {stamp_ns / NS:g} s, but the last image has the time {self._time_ns / NS:g} s; add"
+                " a target on that image or a later one, or call start() for another recording"
             )
         most = self._targets.max_targets
         if len(self.ids) >= most and target_id not in self.ids:
             more = f"open the tracker with et.Tracker(max_targets={most + 1}), or " * (most < MAX_TARGETS)
-            raise InputError(f"max_targets is {most}, and {most} are followed; {more}remove one: {self.ids}")
+            raise InputError(
+                f"max_targets is {most}, and {most} target(s) are followed; {more}remove one of {self.ids}"
+            )
         chosen = self._targets.id_for(NEXT_FREE) if target_id is None else target_id
         prompt = _prompt(image, box, point, points, labels, mask)
         return self._step(image, stamp_ns, {chosen: prompt}, [chosen])[0]
@@ -435,7 +437,8 @@ class Tracker:
         with self._busy:
             if result is not self._newest:
                 raise InputError(
-                    f"the mask of time {result.time:.3f} s is gone; read result.mask before the next image"
+                    f"the mask of the result of time {result.time:.3f} s is no longer kept; read result.mask"
+                    " before the next image"
                 )
             return self._targets.tracker(result.target_id).mask()
 
@@ -446,8 +449,8 @@ class Tracker:
     def _require_later(self, stamp_ns: int) -> None:
         if self._time_ns is not None and stamp_ns <= self._time_ns:
             raise InputError(
-                f"time is {stamp_ns / NS:g} s after an image of {self._time_ns / NS:g} s; times must grow:"
-                " call start() for another recording"
+                f"time is {stamp_ns / NS:g} s, but the last image has the time {self._time_ns / NS:g} s;"
+                " times must grow: call start() for another recording"
             )
 
     def _stamp_ns(self, time: float | None, period_ns: int | None = None) -> int:
@@ -490,8 +493,8 @@ class Tracker:
             if isinstance(item, tuple):
                 if len(item) != 2:
                     raise InputError(
-                        f"item {number} of the source is a tuple of {len(item)}; give an image or (image,"
-                        " time in s)"
+                        f"item {number} of the source is a tuple of {len(item)} items; give an image or"
+                        " (image, time in s)"
                     )
                 image, time = item
             stamp_ns = 0 if number == 0 and time is None else self._stamp_ns(time, period_ns)
@@ -549,7 +552,9 @@ def _prompt(
     elif mask is not None:
         mask = np.asarray(mask)
         if mask.dtype not in (np.bool_, np.uint8):
-            raise InputError(f"mask is {mask.dtype}; give bool or uint8, not 0 on the target")
+            raise InputError(
+                f"mask is {mask.dtype}; give bool or uint8 with values other than 0 on the target"
+            )
         prompt = Prompt(mask=mask != 0)
     else:
         pairs = [point] if point is not None else list(points or ())

@@ -77,8 +77,8 @@ class WantedIntervals:
                     continue
                 if wanted.asked == PATIENCE:
                     complaints.append(
-                        f"message {message_id} of component {component} arrives at {rate_hz:.1f} Hz"
-                        f" instead of {wanted.rate_hz:g}; is the link too slow?"
+                        f"message {message_id} of component {component} arrives at {rate_hz:.1f} Hz instead"
+                        f" of {wanted.rate_hz:g} Hz; check whether the link is fast enough"
                     )
             wanted.since_s, wanted.count = now_s, 0
             wanted.asked += 1

@@ -196,7 +196,9 @@ class Bridge:
         while not self.gimbal.at_rest and self._clock().steady_s < end_s:
             self.poll()
         if not self.gimbal.at_rest:
-            self._report(Severity.ERROR, f"the gimbal has not stopped within {END_S:g} s")
+            self._report(
+                Severity.ERROR, f"the gimbal has not stopped within {END_S:g} s; take over by the stick"
+            )
         # The links stay open for a moment: when a TCP connection closes, ArduPilot drops the messages from it
         # that it has not read yet.
         end_s = self._clock().steady_s + READ_S
@@ -240,12 +242,12 @@ class Bridge:
                 )
                 return
             other = f"another camera has the ids {sender[0]}/{sender[1]}"
-            what = "a link returns what is sent" if is_echo else other
-            fault = f"{what}: stations take both for one camera; {remedy}"
+            what = "a link returns the messages that this bridge sends" if is_echo else other
+            fault = f"{what}: ground stations see two cameras with the same ids; {remedy}"
         elif message.autopilot != mav.MAV_AUTOPILOT_INVALID and sender[0] != ours.system_id:
             fault = (
-                f"an autopilot has system id {sender[0]}, this camera {ours.system_id}: stations ignore"
-                " the camera of another system; set system_id"
+                f"an autopilot has system id {sender[0]}, but this camera has {ours.system_id}: ground"
+                f" stations ignore the camera of another system; set system_id to {sender[0]}"
             )
         else:
             return
@@ -298,7 +300,9 @@ class Bridge:
         elif now.steady_s - self._started_s > UNASKED_S and not self.camera.asked_for_information:
             self.camera.asked_for_information = True  # so that the message below is logged only once
             self._report(
-                Severity.INFO, f"no ground station asked for the camera's information in {UNASKED_S:g} s"
+                Severity.INFO,
+                f"no ground station has requested the camera's information for {UNASKED_S:g} s; check the"
+                " links",
             )
 
     def _report(self, severity: Severity, text: str) -> bool:

@@ -233,7 +233,8 @@ class CameraComponent:
             and self._status.state not in (TrackState.IDLE, TrackState.LOST)
         ):
             self._report(
-                Severity.ERROR, f"no answer of the tracker for {now.steady_s - self._received_s:.1f} s"
+                Severity.ERROR,
+                f"no answer of the tracker for {now.steady_s - self._received_s:.1f} s; is it running?",
             )
             self._status = replace(self._status, state=TrackState.LOST)
             self._send_change()
@@ -398,7 +399,7 @@ class CameraComponent:
         edges = (u, v) if number == TRACK_POINT else (u, v, right, bottom)
         if any(abs(edge) > PIXELS for edge in edges):
             self._deny(
-                f"{max(edges, key=abs):g} looks like pixels; give 0 to 1 of the video's width and height"
+                f"{max(edges, key=abs):g} looks like pixels; give coordinates from 0 to 1 of the video's size"
             )
             return None
         if number == TRACK_POINT:

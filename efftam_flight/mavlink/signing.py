@@ -64,7 +64,7 @@ class Signer:
             self.keep()
         except ValueError:
             raise InputError(
-                f"signing_key: {self._store} holds no time; set the clock, then remove this file"
+                f"signing_key: {self._store} holds no valid time; set the clock, then remove the file"
             ) from None
         except OSError as error:
             raise InputError(
@@ -126,9 +126,11 @@ def read_key(file: Path) -> bytes:
             mode = stat.S_IMODE(os.fstat(opened.fileno()).st_mode)
             keys = opened.read(4096).split()
     except OSError as error:
-        raise InputError(f"signing_key: {file} can't be read: {error.strerror}") from error
+        raise InputError(f"signing_key: {file} can't be read: {error.strerror}; correct the path") from error
     if mode & 0o077:
-        raise InputError(f"signing_key: {file} has mode {mode:03o}, others may use it; chmod 600 {file}")
+        raise InputError(
+            f"signing_key: {file} has mode {mode:03o}, so other users may read it; chmod 600 {file}"
+        )
     try:
         key = bytes.fromhex(keys[0].decode()) if keys else b""
     except ValueError:

@@ -153,7 +153,7 @@ class LandingTarget:
                 )
             elif name:
                 self._report(
-                    Severity.INFO, f"image stamps count in {name}; they are converted for LANDING_TARGET"
+                    Severity.INFO, f"image stamps are in {name}; they are converted for LANDING_TARGET"
                 )
         return None if clock is None else (clock[1] - stamp_ns) / NS
 

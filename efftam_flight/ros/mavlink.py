@@ -285,7 +285,7 @@ class MavlinkNode(Node):
         if report.state is not TrackState.IDLE and report.target_id != self._target:
             if self._target is not None:
                 self.get_logger().info(
-                    f"ground stations now show target {report.target_id} (was {self._target})"
+                    f"ground stations now show target {report.target_id} (before: target {self._target})"
                 )
             self._target = report.target_id
         self._bridge.track(report)

@@ -185,22 +185,22 @@ class PositionNode(Node):
     def _on_place(self, message: Any) -> None:
         if not self._vehicle.add_place(conversions.place_of(message)):
             raise InputError(
-                f"position ignored: {message.latitude}, {message.longitude} degrees, {message.altitude} m"
-                " is no place"
+                f"position ignored: {message.latitude}, {message.longitude} degrees, {message.altitude} m is"
+                " no place on the earth; correct its publisher"
             )
 
     def _on_heading(self, message: Any) -> None:
         sample = conversions.vehicle_of(message)
         if not self._vehicle.add_vehicle(sample._replace(stamp_ns=sample.stamp_ns + self._offset_ns)):
             raise InputError(
-                "heading ignored: a number is not finite:"
-                f" yaw {message.yaw}, roll {message.roll}, pitch {message.pitch} rad"
+                f"heading ignored: yaw {message.yaw}, roll {message.roll} or pitch {message.pitch} rad is not"
+                " finite; correct its publisher"
             )
 
     def _on_attitude(self, message: Any) -> None:
         sample = conversions.attitude_of(message, False, False)
         if not self._vehicle.add_gimbal(replace(sample, stamp_ns=sample.stamp_ns + self._offset_ns)):
-            raise InputError("attitude ignored: its quaternion is no rotation")
+            raise InputError("attitude ignored: its quaternion is no rotation; correct its publisher")
 
     def _on_pose(self, message: Any) -> None:
         pose = message.pose
@@ -211,4 +211,7 @@ class PositionNode(Node):
             self._config.pose_is_optical,
         )
         if not self._local.add(sample):
-            raise InputError("pose ignored: its position is not finite, or its quaternion is no rotation")
+            raise InputError(
+                "pose ignored: its position is not finite, or its quaternion is no rotation; correct its"
+                " publisher"
+            )

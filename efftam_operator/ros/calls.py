@@ -71,7 +71,11 @@ class Calls:
         if client.service_is_ready():
             self.ask(client, request, answered)
         else:
-            reply(CommandAnswer(False, f"{client.srv_name} is not offered; check whether {whose} runs"))
+            reply(
+                CommandAnswer(
+                    False, f"the service {client.srv_name} is not offered; check whether {whose} runs"
+                )
+            )
 
     def waits_for(self, client: Any) -> bool:
         """Return whether a call of this client has not been answered yet."""

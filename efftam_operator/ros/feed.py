@@ -138,7 +138,7 @@ class RosFeed:
             image_stamp(message)
             use(message)
         except ValueError as error:
-            self._warn(topic, f"a message on {topic} is passed over: {error}")
+            self._warn(topic, f"a message on {topic} is ignored: {error}")
 
     def _on_box(self, message: Any) -> None:
         self._received_s, self._patience_s = time.monotonic(), DEAF_S
@@ -194,7 +194,7 @@ class RosFeed:
         except InputError as refusal:
             self._sink(Unreadable(str(refusal)))
         except ValueError as error:
-            self._warn("image", f"an image is passed over: {error}")
+            self._warn("image", f"an image is ignored: {error}")
 
     def hold(self, stamp_ns: int) -> None:
         if stamp_ns <= MAX_STAMP_NS:

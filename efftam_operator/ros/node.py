@@ -76,7 +76,10 @@ def _verdict(health: dict[str, Any], explain: Any) -> tuple[bytes, str]:
     if health["viewers"] and not health["image_hz"]:
         return DiagnosticStatus.WARN, explain() or "no image arrives"
     if len(health["trackers"]) > 1:
-        return DiagnosticStatus.WARN, f"{' and '.join(health['trackers'])} answer here; end one"
+        return (
+            DiagnosticStatus.WARN,
+            f"several trackers answer: {', '.join(health['trackers'])}; end all but one",
+        )
     if health["tracker"] != "alive":
         return DiagnosticStatus.WARN, f"the tracker is {health['tracker']}"
     if health["frozen_s"]:

@@ -29,7 +29,7 @@ export function rootCause({ refused, linkS, status, sinceS, pictureS, gimbal }) 
   const imageS = status.image_silent_s + sinceS;
   if (picture) return cause(tracker === "alive" ? "picture" : "camera", "NO PICTURE", picture);
   if (camera === "stopped") return cause("camera", pictureS === null ? "NO PICTURE" : "CAMERA STOPPED", status.missing || "no images arrive", imageS);
-  if (status.trackers?.length > 1) return cause("tracker", "TWO TRACKERS", `${status.trackers.join(" and ")} answer here; end one`);
+  if (status.trackers?.length > 1) return cause("tracker", "TWO TRACKERS", `several trackers answer: ${status.trackers.join(", ")}; end all but one`);
   if (tracker === "inactive") return cause("tracker", "TRACKER INACTIVE", "it runs but was not activated");
   if (tracker === "silent") return cause("tracker", "TRACKER SILENT", "images arrive, no answer from the tracker", status.tracker_silent_s + sinceS);
   if (status.restarted) return cause("restarted", "TRACKER RESTARTED", "it has forgotten the target; draw it again");

@@ -149,7 +149,7 @@ class MotionFilter:
         an earlier one."""
         dt = (stamp_ns - self.stamp_ns) * 1e-9
         if dt < 0:
-            raise ValueError(f"cannot predict {dt:.3f} s into the past")
+            raise ValueError(f"the stamp is {-dt:.3f} s before the state's; give a later one")
         if dt == 0:
             return self._x, self._p
         f = _IDENTITY.copy()

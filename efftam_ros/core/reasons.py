@@ -77,13 +77,13 @@ class ReasonCode(IntEnum):
     )
     CATCHING_UP = (
         106,
-        "catching up after a selection: {behind_s:.2f} s behind the camera",
+        "processing the images since the selected one: {behind_s:.2f} s behind the camera",
         "The selection named an older image. The tracker processes the images since then.",
         "Wait.",
     )
     NO_TURN = (
         107,
-        "the target was not processed for {silence_s:.2f} s",
+        "the target was not processed for {silence_s:.2f} s: too many targets; remove one",
         "More targets are selected than the computer can process in each image.",
         "Remove a target, or steer by this one.",
     )
@@ -101,8 +101,8 @@ class ReasonCode(IntEnum):
     )
     MOTION_GATE = (
         122,
-        "detection rejected by the motion gate: Mahalanobis distance {distance:.1f}, at most {limit:g}"
-        " (gate_mahalanobis)",
+        "detection rejected by the motion gate: Mahalanobis distance {distance:.1f}, at most {limit:g} is"
+        " allowed (gate_mahalanobis)",
         "The detection lies where the target's motion cannot have taken it.",
         "Wait for `reacquire_frames` images, or raise `gate_mahalanobis`.",
     )
@@ -114,7 +114,7 @@ class ReasonCode(IntEnum):
     )
     UNLIKE_RETURN = (
         124,
-        "detection rejected: it does not look enough like the target to be its return",
+        "detection rejected: it is too unlike the target to be the target's return",
         "The likeness is too low for a target that was missed.",
         "Wait, or select the target again.",
     )
@@ -145,13 +145,13 @@ class ReasonCode(IntEnum):
     )
     CHANGED = (
         129,
-        "no longer like what was selected ({likeness})",
+        "the followed object no longer looks like the selected one (likeness {likeness})",
         "The tracker had followed something else and gave it up. The likeness and its usual value are given.",
         "Wait for the return of the target, or select it again.",
     )
     NOT_FINITE = (
         130,
-        "the network's output is not finite; check the bundle",
+        "the network's output is not finite; run efftam verify",
         "A value is NaN or infinite: wrong weights, or a fault of the device.",
         "Run `efftam verify`.",
     )
@@ -178,7 +178,7 @@ class ReasonCode(IntEnum):
     )
     SAME_STAMP = (
         201,
-        "stamp {stamp_ns} ns was already processed",
+        "an image with the stamp {stamp_ns} ns was already processed; give each image its own stamp",
         "Two images have the same stamp.",
         "Stamp each image with its own time.",
     )
@@ -214,13 +214,13 @@ class ReasonCode(IntEnum):
     )
     ANSWERED_LATE = (
         207,
-        "answered {age_s:.2f} s after this image came, and none is newer: {stale}",
+        "this answer came {age_s:.2f} s after its image, and no newer image has arrived: {stale}",
         "Images stopped while the network was at work.",
         "Check the camera and its transport.",
     )
     STALLED = (
         208,
-        "no answer for {waiting_s:.2f} s while images come",
+        "the network has not answered for {waiting_s:.2f} s, although images arrive",
         "The network hangs, or takes much longer than usual.",
         "Check the load and the temperature of the computer.",
     )
@@ -276,19 +276,19 @@ class ReasonCode(IntEnum):
     )
     UNCLEAR_BOX = (
         401,
-        "weak selection: the box does not clearly hold one object",
+        "weak selection: the box does not clearly hold one object; check the mask, or draw a tighter box",
         "The selection was accepted, and may follow the wrong thing.",
         "Look at the mask; draw a tighter box if it is wrong.",
     )
     PART_OF_BOX = (
         402,
-        "weak selection: only a part of what is in the box is followed",
+        "weak selection: only a part of what is in the box is followed; check the mask, or draw again",
         "The selection was accepted, and follows a part.",
         "Look at the mask; draw the box again if it is wrong.",
     )
     BLANK_BOX = (
         403,
-        "weak selection: the box shows the same single shade as its surroundings",
+        "weak selection: the box is as uniform as its surroundings; draw it around something that differs",
         "The selection was accepted, and there is nothing to recognise.",
         "Draw the box around something that differs from its surroundings.",
     )
@@ -318,7 +318,7 @@ class ReasonCode(IntEnum):
     )
     NONE_STEERED = (
         408,
-        "no target is steered, so 0 stands for none; {known}",
+        "target_id is 0, the steered target, but no target is steered; give a target's number; {known}",
         "0 stands for the steered target, and there is none.",
         "Name a target by its number.",
     )
@@ -330,7 +330,7 @@ class ReasonCode(IntEnum):
     )
     SUPERSEDED = (
         410,
-        "a newer {kind} took its place",
+        "this {kind} was replaced by a newer one before it was carried out",
         "Another command came before this one was carried out.",
         "Nothing; the newer one counts.",
     )
@@ -349,7 +349,7 @@ class ReasonCode(IntEnum):
     )
     NEAREST_IMAGE = (
         413,
-        "the image of {stamp} is taken, {offset_ms:.1f} ms from the one named",
+        "no image has the given stamp; the nearest one, of {stamp}, is used ({offset_ms:.1f} ms away)",
         "The command was accepted on the nearest image that was kept.",
         "Nothing.",
     )
@@ -380,7 +380,7 @@ class ReasonCode(IntEnum):
     )
     MANAGER_UNREACHABLE = (
         504,
-        "{who}; check its link",
+        "{who}; check the link to the autopilot, and that efftam_mavlink runs",
         "The gimbal's manager can't be asked for control.",
         "Check the link to the autopilot, and that efftam_mavlink runs.",
     )
@@ -392,13 +392,13 @@ class ReasonCode(IntEnum):
     )
     NO_ANSWER_YET = (
         506,
-        "no answer of the tracker has arrived yet",
+        "no answer of the tracker has arrived yet; check that it runs",
         "The controller waits for the first message on `velocity`.",
         "Start efftam_tracker.",
     )
     TRACKER_SILENT = (
         507,
-        "no answer of the tracker for {silence_s:.1f} s",
+        "no answer of the tracker for {silence_s:.1f} s; check that it runs",
         "The tracker stopped publishing.",
         "Check efftam_tracker.",
     )
@@ -410,13 +410,13 @@ class ReasonCode(IntEnum):
     )
     NO_CALIBRATION = (
         509,
-        "no bearing: the camera has no calibration (camera_info, K)",
+        "no bearing: the camera has no calibration; publish camera_info with K",
         "Without a calibrated camera the direction to the target is not known.",
         "Calibrate the camera and publish `camera_info`.",
     )
     BEARING_NOT_FINITE = (
         510,
-        "the bearing is not finite: {azimuth}, {elevation} rad",
+        "the bearing is not finite: {azimuth}, {elevation} rad; check who publishes velocity",
         "A message on `velocity` holds numbers that can't be used.",
         "Check who publishes `velocity`.",
     )
@@ -429,13 +429,13 @@ class ReasonCode(IntEnum):
     )
     IMAGE_IN_FUTURE = (
         512,
-        "the image lies {ahead_s:.2f} s in the future; compare the clocks",
+        "the image's stamp lies {ahead_s:.2f} s in the future; compare the clocks",
         "Camera and controller use different clocks.",
         "Synchronise the clocks.",
     )
     ANSWER_OLD = (
         513,
-        "the newest answer is for an image {age_s:.2f} s old",
+        "the tracker's newest answer is for an image that is {age_s:.2f} s old; check the load",
         "The tracker answers too late to steer by.",
         "Check the load of the computer.",
     )
@@ -453,8 +453,8 @@ class ReasonCode(IntEnum):
     )
     GIMBAL_STALLED = (
         516,
-        "the gimbal does not respond to its rates: check its power, mode and stops (ArduPilot moves its mount"
-        " 9 s after it booted)",
+        "the gimbal does not turn as commanded: check its power, mode and stops (ArduPilot moves its mount 9"
+        " s after it booted)",
         "The gimbal was asked to turn and stood.",
         "Check the gimbal's power, mode and stops.",
     )
@@ -466,7 +466,7 @@ class ReasonCode(IntEnum):
     )
     ATTITUDE_MISSING = (
         518,
-        "no attitude of the gimbal",
+        "no attitude of the gimbal arrives: steering by the image alone",
         "The gimbal's attitude does not arrive: steering by the image alone.",
         "Check `gimbal_attitude`.",
     )
@@ -553,7 +553,7 @@ class ReasonCode(IntEnum):
     )
     BRIDGE_SILENT = (
         558,
-        "the bridge is silent",
+        "the MAVLink bridge is silent",
         "efftam_mavlink ended.",
         "Start efftam_mavlink.",
     )
@@ -584,7 +584,7 @@ class ReasonCode(IntEnum):
     )
     FOLLOW_NO_POSITION = (
         604,
-        "no position of the target for {silence_s:g} s",
+        "no position of the target for {silence_s:g} s; check that efftam_position runs",
         "efftam_position stopped. Following has ended.",
         "Check efftam_position.",
     )
@@ -597,14 +597,14 @@ class ReasonCode(IntEnum):
     )
     FOLLOW_NO_LATITUDE = (
         606,
-        "latitude and longitude of the vehicle are not known",
+        "latitude and longitude of the vehicle are not known; wait for its fix",
         "There is no fix.",
         "Wait for the vehicle's fix.",
     )
     FOLLOW_UNCERTAIN = (
         607,
-        "the position is uncertain by {accuracy:.1f} m, at most {limit:g} are sent: fly closer or higher, or"
-        " set follow_accuracy",
+        "the position is uncertain by {accuracy:.1f} m, but at most {limit:g} m is allowed: fly closer or"
+        " higher, or set follow_accuracy",
         "The position is not good enough to fly by.",
         "Fly closer or higher, or raise `follow_accuracy`.",
     )
@@ -655,14 +655,14 @@ class ReasonCode(IntEnum):
     )
     POSITION_BELOW_TARGET = (
         707,
-        "the camera is {height:.1f} m above the target: it can't be below",
+        "the camera is {height:.1f} m above the target: the height must be above 0; check its source",
         "The height is wrong, or the target is not on the ground.",
         "Check the source of the height.",
     )
     NEAR_HORIZON = (
         708,
-        "too near the horizon: the target is {depression:.1f} degrees below it, and {least:.0f} are needed;"
-        " fly higher or closer",
+        "too near the horizon: the target is {depression:.1f} degrees below it, at least {least:.0f} are"
+        " needed; fly higher or closer",
         "The line of sight meets the ground too far away, or never.",
         "Fly higher or closer.",
     )

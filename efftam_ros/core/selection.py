@@ -115,7 +115,7 @@ def _answer_in(
     answers = pipeline.look(image, [Look(target, (view,), prompt=prompt)])
     (candidates,) = answers.candidates(target)
     if not candidates.is_finite:
-        raise InputError("the network's output for the selected image is not finite; check the bundle")
+        raise InputError("the network's output for the selected image is not finite; run efftam verify")
     if by_point is None or drawn is None:
         return PromptAnswer(view, candidates, answers)
     # If the box is drawn around an object, the point at its centre gives about the same box. On bare ground

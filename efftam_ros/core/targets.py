@@ -85,7 +85,7 @@ def id_for(asked: int, ids: Collection[int], steered: int | None, most: int) -> 
 
 def listed(ids: Collection[int]) -> str:
     """Return the ids in the form in which errors list them."""
-    return f"targets: {', '.join(map(str, sorted(ids))) or 'none'}"
+    return f"present targets: {', '.join(map(str, sorted(ids))) or 'none'}"
 
 
 class TargetSet:

@@ -478,7 +478,7 @@ class TargetTracker:
         self.memory.forget_from(self._sure_frame)
         self._target.lose()
         self._search.begin(self._size, self._motion.filter)
-        known = f"{now:.2f}" if math.isnan(usual) else f"{now:.2f} of {usual:.2f}"
+        known = f"{now:.2f}" if math.isnan(usual) else f"{now:.2f}, usually {usual:.2f}"
         reason = ReasonCode.CHANGED.reason(likeness=known)
         return replace(choice, box=None, present=False, reason=reason)
 

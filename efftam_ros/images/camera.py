@@ -214,8 +214,8 @@ class Camera:
         """Source of the stamps, for people: the stream's own times or the times of arrival."""
         self.has_end = False
         """Whether the stream is a finished video; False while the stream is not open yet."""
-        self.waiting_for = f"to open {self.name}"
-        """What the camera waits for, a text that follows "waiting"; empty while images arrive."""
+        self.waiting_for = f"waiting to open {self.name}"
+        """What the camera waits for, a text for people; empty while images arrive."""
         self._opened, self._refusal = threading.Event(), ""
         self._reader = threading.Thread(target=self._read, name="camera", daemon=True)
         self._reader.start()
@@ -308,8 +308,8 @@ class Camera:
                 if self._stop.is_set() or (give_up_ns is not None and now_ns >= give_up_ns):
                     if required:
                         raise InputError(
-                            f"camera {self.name} gives no images: waiting {self.waiting_for}; try the camera"
-                            " with another program"
+                            f"camera {self.name} gives no images: {self.waiting_for}; try the camera with"
+                            " another program"
                         )
                     return None
                 if report_ns is not None and now_ns >= report_ns:
@@ -341,7 +341,7 @@ class Camera:
                     self.has_end = self._is_file or _has_end(container, self._source)
                     self._opened.set()
                     self._report_once(note)
-                    self.waiting_for = f"for a key frame of {self.name}"
+                    self.waiting_for = f"waiting for a key frame of {self.name}"
                     self._receive(container, stream, indices)
                 reason = "the stream ended"
             except av.error.ExitError:  # PyAV raises this after its time-out
@@ -364,7 +364,7 @@ class Camera:
                 reason = f"internal error ({type(error).__name__}: {error})"
                 self._report_once(traceback.format_exc().rstrip())
             pause_s = FIRST_PAUSE_S if self._newest is not before else min(2 * pause_s, LONGEST_PAUSE_S)
-            self.waiting_for = f"for {self.name}: {reason}; the next attempt in {pause_s:g} s"
+            self.waiting_for = f"waiting for {self.name}: {reason}; the next attempt in {pause_s:g} s"
             # A source that could never be opened may have a wrong name. It is opened again only if
             # `patience_s` is None.
             if (
@@ -373,7 +373,7 @@ class Camera:
                 or self._is_file
                 or not (self._opened.is_set() or self._patience_s is None)
             ):
-                self.waiting_for = f"no more: {self.name}: {reason}"
+                self.waiting_for = f"no more images of {self.name}: {reason}"
                 self._stop.set()
             self._stop.wait(pause_s)
 
@@ -387,7 +387,7 @@ class Camera:
         """Report what the camera waits for, at most once. This is no error: images may still arrive."""
         if "waiting" not in self._reported:
             self._reported.add("waiting")
-            self._report(f"{self.name}: waiting {self.waiting_for}")
+            self._report(f"{self.name}: {self.waiting_for}")
 
     @property
     def _is_file(self) -> bool:
@@ -520,7 +520,8 @@ class Camera:
             if clock.clock_steps:
                 self.times += f", corrected by arrival where its clock stepped ({clock.clock_steps} times)"
                 self._report_once(
-                    "the stream's clock steps, or single times are wrong; they are corrected by arrival"
+                    "the stream's clock steps, or some times are wrong; such times are corrected by the"
+                    " arrival"
                 )
             return
         self.times = "arrival: the stream has no times"

@@ -67,20 +67,21 @@ class Landmarks:
         none was found."""
         count = min(len(self.points), len(other.points))
         if count < MIN_MATCHES:
-            return f"{count} features were detected (at least {MIN_MATCHES})"
+            return f"{count} features were detected, at least {MIN_MATCHES} are needed"
         pairs = cv2.BFMatcher(cv2.NORM_L2).knnMatch(self.descriptors, other.descriptors, k=2)
         clear = [best for best, second in pairs if best.distance < RATIO * second.distance]
         if len(clear) < MIN_MATCHES:
-            return f"{len(clear)} features were recognised (at least {MIN_MATCHES})"
+            return f"{len(clear)} features were recognised, at least {MIN_MATCHES} are needed"
         before = self.points[[match.queryIdx for match in clear]]
         after = other.points[[match.trainIdx for match in clear]]
         matrix, mask = cv2.findHomography(before, after, cv2.RANSAC, MATCH_PX, maxIters=500, confidence=0.99)
         agreeing = 0 if matrix is None else int(mask.sum())
         if agreeing < max(MIN_MATCHES, MIN_SHARE * len(clear)):
-            return f"{agreeing} of {len(clear)} recognised features agree (at least {MIN_SHARE:.0%})"
+            return f"{agreeing} of {len(clear)} recognised features agree, at least {MIN_SHARE:.0%} must"
         spread = before[mask.ravel() == 1].std(axis=0) / np.array(self.size)
         if spread.min() < MIN_MATCH_SPREAD:
-            return f"the features that agree fill only a part of the image (spread {spread.min():.2f})"
+            share = f"spread {spread.min():.2f}, at least {MIN_MATCH_SPREAD} is needed"
+            return f"the features that agree fill only a part of the image ({share})"
         return np.asarray(matrix, np.float64)
 
 
@@ -278,7 +279,7 @@ def rejection(matrix: Matrix, width: int, height: int, most_shift: float = MAX_S
     share of the image's longer side.
     """
     if matrix.shape != (3, 3) or not np.isfinite(matrix).all() or abs(matrix[2, 2]) < 1e-9:
-        return "not a finite homography"
+        return "the matrix is not a finite homography"
     # Plain Python numbers: numpy is slower for only five points.
     (a, b, c), (d, e, f), (g, h, i) = matrix.tolist()
     determinant = a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g)
@@ -286,19 +287,22 @@ def rejection(matrix: Matrix, width: int, height: int, most_shift: float = MAX_S
     # The homography's third coordinate at the four corners of the image, and at its centre (last).
     depths = (i, g * width + i, g * width + h * height + i, h * height + i, g * x + h * y + i)
     if min(depths) * max(depths) <= 0 or min(map(abs, depths)) < 1e-9:
-        return "it sends a part of the image to infinity"
+        return "the homography maps a part of the image to infinity"
     # At a point, the homography scales areas by det(H) / depth^3.
     changes = [determinant / (depth * depth * depth) for depth in depths]
     if min(changes) <= 0:
-        return "it mirrors the image"
+        return "the homography mirrors the image"
     zooms = list(map(math.sqrt, changes))
     if not 1 / MAX_ZOOM < zooms[4] < MAX_ZOOM:
-        return f"it zooms by {zooms[4]:.2g} (at most {MAX_ZOOM:g})"
+        return f"the homography zooms by {zooms[4]:.2g}, at most {MAX_ZOOM:g} is allowed"
     if max(zooms) / min(zooms) > MAX_PERSPECTIVE:
-        return f"its perspective changes by {max(zooms) / min(zooms):.2g} (at most {MAX_PERSPECTIVE:g})"
+        found = max(zooms) / min(zooms)
+        return f"the homography's perspective changes by {found:.2g}, at most {MAX_PERSPECTIVE:g} is allowed"
     dx, dy = (a * x + b * y + c) / depths[4] - x, (d * x + e * y + f) / depths[4] - y
     shift = math.hypot(dx, dy) / max(width, height)
-    return f"it shifts by {shift:.2f} image sides (at most {most_shift:g})" if shift > most_shift else ""
+    if shift > most_shift:
+        return f"the homography shifts by {shift:.2f} image sides, at most {most_shift:g} is allowed"
+    return ""
 
 
 def _camera_motion(
@@ -384,7 +388,7 @@ def _register(previous: _Previous, present: Grey, start: Corners) -> _Registrati
     ``start``: the corners in ``previous`` that are followed, px of the reduced image.
     """
     if len(start) < MIN_INLIERS:
-        return f"{len(start)} corners found in the previous image, at least {MIN_INLIERS} are needed"
+        return f"{len(start)} corners were found in the previous image, at least {MIN_INLIERS} are needed"
     scale = present.shape[1] / previous.size[0]
     found = _follow(previous.grey, present, start, start)
     if isinstance(found, str):
@@ -422,14 +426,15 @@ def _follow(previous: Grey, present: Grey, start: Corners, guess: Corners) -> tu
     kept = found.ravel() == 1
     before, after = start[kept], moved[kept]
     if len(before) < MIN_INLIERS:
-        return f"{len(before)} corners were found again (at least {MIN_INLIERS})"
+        return f"{len(before)} corners were found again, at least {MIN_INLIERS} are needed"
     matrix, mask = cv2.findHomography(before, after, cv2.RANSAC, INLIER_PX, maxIters=200, confidence=0.99)
     together = np.zeros(len(before), np.bool_) if matrix is None else mask.ravel() == 1
     inliers = int(together.sum())
     if inliers < max(MIN_INLIERS, MIN_INLIER_SHARE * len(start)):
-        return f"{inliers} of {len(start)} corners move together (at least {MIN_INLIER_SHARE:.0%})"
+        return f"{inliers} of {len(start)} corners move together, at least {MIN_INLIER_SHARE:.0%} must"
     # If all agreeing corners lie in one part of the image, the homography is uncertain elsewhere.
     spread = before[together, 0].std(axis=0) / np.array(previous.shape[::-1])
     if spread.min() < MIN_SPREAD:
-        return f"the corners that move together fill only a part of the image (spread {spread.min():.2f})"
+        share = f"spread {spread.min():.2f}, at least {MIN_SPREAD} is needed"
+        return f"the corners that move together fill only a part of the image ({share})"
     return np.asarray(matrix, np.float64), after[together]

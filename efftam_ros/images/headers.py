@@ -29,8 +29,8 @@ def check_size(width: int, height: int, most_pixels: int = MAX_PIXELS, what: str
         raise InputError(f"{what} is {width} x {height} px; both sides must be at least 1")
     if width * height > most_pixels:
         raise InputError(
-            f"{what} is {width} x {height} px, {width * height} in all; at most {most_pixels} are read"
-            " (max_image_pixels): send smaller images"
+            f"{what} is {width} x {height} px, which are {width * height} pixels; at most {most_pixels} are"
+            " read (max_image_pixels): send smaller images"
         )
     if max(width, height) > MAX_SIDE:
         raise InputError(f"{what} is {width} x {height} px; a side may have at most {MAX_SIDE}: crop it")

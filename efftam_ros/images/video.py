@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import av
 
 ADDRESS_TIMEOUT_S = 10.0
-INDEX_FIRST = "have its index first (ffmpeg -i IN -c copy -movflags +faststart OUT)"
+INDEX_FIRST = "write the file's index at its beginning (ffmpeg -i IN -c copy -movflags +faststart OUT)"
 # If this many packets at the beginning all have the same time, the stream is treated as if it had no times.
 LOOKED_AT = 16
 # If images have more pixels than this, only half the usual number of images is decoded ahead, to limit the
@@ -185,8 +185,8 @@ class VideoFile:
         bgr = oriented(image.frame, bgr_of(image.frame, levels, stamp_ns), self.name)
         if bgr.shape != (self.height, self.width, 3):
             raise InputError(
-                f"{self.name}: frame {image.index} is {bgr.shape[1]}x{bgr.shape[0]} after "
-                f"{self.width}x{self.height}; cut the video where its size changes"
+                f"{self.name}: frame {image.index} is {bgr.shape[1]}x{bgr.shape[0]} px, the first one"
+                f" {self.width}x{self.height} px; cut the video where its size changes"
             )
         return bgr
 
@@ -259,7 +259,7 @@ class VideoFile:
         except (av.error.FFmpegError, OSError) as error:
             remedy = "repair the file, or cut it before this frame"
             if not done and self._source.startswith("http"):
-                remedy = f"if the server sends no parts of files, copy the file here, or {INDEX_FIRST}"
+                remedy = f"the server may send no parts of files: copy the file here, or {INDEX_FIRST}"
             raise InputError(
                 f"{self.name} can't be read after frame {done} ({_reason(error)}); {remedy}"
             ) from None

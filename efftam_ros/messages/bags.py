@@ -254,7 +254,7 @@ def choose_topic(reader: Reader, topic: str | None, preferred: str = "/image") -
     else:
         problem = "the bag has several image topics" if images else "the bag has no image topic"
     remedy = "name one with --topic" if images else "record images, compressed images or video"
-    raise InputError(f"{problem}; {remedy}; it holds: {there or 'nothing of ROS 2'}")
+    raise InputError(f"{problem}; {remedy}; the bag holds: {there or 'nothing of ROS 2'}")
 
 
 def count_of(reader: Reader, connection: Connection) -> int:
@@ -281,6 +281,7 @@ def check_same_definition(connection: Connection, store: Typestore) -> None:
     known = store.hash_rihs01(connection.msgtype)
     if connection.digest and connection.digest != known:
         raise InputError(
-            f"topic {connection.topic} was recorded with another version of {connection.msgtype} "
-            f"({connection.digest[-12:]}, installed is {known[-12:]}); use the version that recorded it"
+            f"topic {connection.topic} was recorded with another version of {connection.msgtype} (its"
+            f" definition is {connection.digest[-12:]}, the installed one {known[-12:]}); use the version"
+            " that recorded it"
         )

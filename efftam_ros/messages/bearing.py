@@ -116,8 +116,8 @@ class Intrinsics:
         fx, skew, cx, fy, cy = matrix[0], matrix[1], matrix[2], matrix[4], matrix[5]
         if not (min(fx, fy) >= MIN_FOCAL_PX and all(abs(number) <= MAX_PX for number in matrix)):
             raise InputError(
-                f"camera_info has focal lengths {fx:g}, {fy:g}, principal point ({cx:g}, {cy:g}) and skew"
-                f" {skew:g} px; calibrate the camera again"
+                f"camera_info has a value that is not possible: focal lengths {fx:g}, {fy:g}, principal point"
+                f" ({cx:g}, {cy:g}), skew {skew:g} px; calibrate the camera again"
             )
         bin_x, bin_y = (max(1, n) for n in binning)
         # A binned pixel covers ``bin`` pixels of the full resolution in each axis. Its centre is therefore
@@ -165,8 +165,8 @@ class Intrinsics:
             return self._bearing(centre, velocity, covariance)
         except ZeroDivisionError:
             raise InputError(
-                f"the distortion model has a pole at ({centre[0]:.0f}, {centre[1]:.0f}) px;"
-                " calibrate the camera again"
+                f"the distortion model divides by zero at ({centre[0]:.0f}, {centre[1]:.0f}) px; calibrate"
+                " the camera again"
             ) from None
 
     def _bearing(self, centre: Pair, velocity: Pair, covariance: NDArray[np.float64] | None) -> Bearing:
@@ -217,7 +217,8 @@ def make_distortion(model: str, d: Sequence[float]) -> Distortion | None:
     coefficients = [float(c) for c in d]
     if not all(map(math.isfinite, coefficients)):
         raise InputError(
-            f"camera_info has distortion coefficients {shown(coefficients)}; calibrate the camera again"
+            f"camera_info has distortion coefficients that are not finite: {shown(coefficients)}; calibrate"
+            " the camera again"
         )
     is_fisheye = model in ("equidistant", "fisheye")
     if not any(coefficients):
@@ -235,7 +236,8 @@ def make_distortion(model: str, d: Sequence[float]) -> Distortion | None:
     extra = coefficients[sizes[model][-1] :]
     if len(coefficients) < sizes[model][0] or any(extra):
         raise InputError(
-            f"distortion model {model} has {len(coefficients)} coefficients; it takes {sizes[model][-1]}"
+            f"distortion model {model} has {len(coefficients)} coefficients; the model takes"
+            f" {sizes[model][-1]}"
         )
     if is_fisheye:
         return _equidistant(coefficients[:4])
@@ -414,9 +416,9 @@ def _check_calibration(msg: Any, rectified: bool) -> None:
     is_off = min(cx / max(1, msg.width), cy / max(1, msg.height)) < OFF_CENTRE
     if binning > 1 and msg.k[0] and is_off:
         raise InputError(
-            f"camera_info has the principal point ({cx:g}, {cy:g}) px, binning {binning} and"
-            f" {msg.width} x {msg.height} px: K and P must be of the full resolution; correct them, or set"
-            " binning to 0"
+            f"camera_info has binning {binning}, and its principal point ({cx:g}, {cy:g}) px is far from the"
+            f" centre of {msg.width} x {msg.height} px: K and P must be of the full resolution; correct them,"
+            " or set binning to 0"
         )
 
 
@@ -430,8 +432,8 @@ def _check_lens(lens: Intrinsics, width: int, height: int) -> None:
         0,
     ):
         raise InputError(
-            f"camera_info has the principal point ({lens.cx:g}, {lens.cy:g}) px in an image of"
-            f" {width} x {height} px: calibrate the camera again"
+            f"camera_info has the principal point ({lens.cx:g}, {lens.cy:g}) px, which is not possible in an"
+            f" image of {width} x {height} px: calibrate the camera again"
         )
     for side, focal_px in ((width, lens.fx), (height, lens.fy)):
         view_deg = math.degrees(2 * math.atan(side / 2 / focal_px))

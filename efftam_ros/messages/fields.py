@@ -98,7 +98,7 @@ def selection_prompt(msg: Any, width: int, height: int, most_pixels: int = MAX_P
             raise InputError(f"selection mask: {refusal}") from None
         prompt = Prompt(mask=mask.rows > 127)
     else:
-        raise InputError("selection kind is CLEAR; it marks nothing")
+        raise InputError("selection kind is CLEAR, which marks nothing; give a box, points or a mask")
     # Checked here and not only when the image is processed, so that the sender receives the error at once.
     prompt.checked(width, height, is_typed=True)
     # A box of less than one pixel was probably given in shares of the image, 0 to 1, with the wrong units.

@@ -207,4 +207,4 @@ def member(kind: type[Member], name: str, number: int) -> Member:
     try:
         return kind(number)
     except ValueError:
-        raise InputError(f"{name} is {number}; known are 0 to {max(kind)}") from None
+        raise InputError(f"{name} is {number}; give 0 to {max(kind)}") from None

@@ -128,7 +128,7 @@ class CameraNode(Node):
         self._camera = camera = Camera(self._config.stream, None, options, self.get_logger().warning)
         self._worker = threading.Thread(target=self._publish_all, args=(camera,), name="images", daemon=True)
         self._worker.start()
-        self.get_logger().info(f"images on {self._images.topic_name}: waiting {camera.waiting_for}")
+        self.get_logger().info(f"images on {self._images.topic_name}: {camera.waiting_for}")
         steady_timer(self, self._config.diagnostics_period, self._report)
 
     def close(self) -> None:
@@ -217,7 +217,7 @@ class CameraNode(Node):
             error, self._error = self._error, ""
             return DiagnosticStatus.ERROR, error
         if camera.waiting_for:
-            return DiagnosticStatus.WARN, f"waiting {camera.waiting_for}"
+            return DiagnosticStatus.WARN, camera.waiting_for
         moments = tuple(self._moments_s)
         if not moments or now_s - moments[-1] > SILENT_S:
             return DiagnosticStatus.WARN, f"waiting for the next image of {camera.name}"

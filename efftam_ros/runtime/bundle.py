@@ -130,7 +130,7 @@ def check_signatures(bundle: str, side: int, graphs: Mapping[str, tuple[Tensors,
     """
     for name in NEEDED:
         if name not in graphs:
-            raise InputError(f"bundle {bundle} has no graph {name}; export it again")
+            raise InputError(f"bundle {bundle} has no graph {name}; export the bundle again")
     grid = side // 16
     sizes: dict[str, int] = {"S": side, "G": grid, "2G": 2 * grid, "4G": 4 * grid, "N": grid * grid}
     for name, tables in graphs.items():
@@ -147,7 +147,8 @@ def check_signatures(bundle: str, side: int, graphs: Mapping[str, tuple[Tensors,
     ):
         if tensor in graphs[user][0] and tensor not in graphs[maker][1]:
             raise InputError(
-                f"bundle {bundle}: {user} needs {tensor}, which {maker} does not output; export it again"
+                f"bundle {bundle}: {user} needs {tensor}, which {maker} does not output; export the bundle"
+                " again"
             )
 
 
@@ -158,7 +159,7 @@ def _check_table(
     unknown = [name for name in table if name not in required and name not in optional]
     if missing or unknown:
         wrong = f"lacks {kind} {missing[0]}" if missing else f"has an unknown {kind} {unknown[0]}"
-        raise InputError(f"{where} {wrong}; export it again")
+        raise InputError(f"{where} {wrong}; export the bundle again")
     for name, tensor in table.items():
         shape = required[name] if name in required else optional[name]
         dtype = "int64" if name in INTEGERS else "float32"
@@ -166,7 +167,8 @@ def _check_table(
         if not fits or tensor.dtype != dtype:
             known = tuple(sizes.get(axis, axis) if isinstance(axis, str) else axis for axis in shape)
             raise InputError(
-                f"{where} {kind} {name} is {tensor}; it must be {Tensor(dtype, known)}; export it again"
+                f"{where} {kind} {name} is {tensor}; it must be {Tensor(dtype, known)}; export the bundle"
+                " again"
             )
 
 
@@ -219,13 +221,13 @@ def external_files(path: Path) -> frozenset[str]:
     """
     data = path.read_bytes()
     if not data:
-        raise InputError(f"{path} is empty; export or fetch it again")
+        raise InputError(f"{path} is empty; export or fetch the bundle again")
     if _CONTEXT in data:
-        raise InputError(f"{path}: a graph with a node EPContext loads compiled code; use one without")
+        raise InputError(f"{path} has a node EPContext, which loads compiled code; export the bundle again")
     entries = list(_LOCATION.finditer(data))
     is_plain = all(entry[1][0] == len(b"__location__") + entry[2][0] for entry in entries)
     if not is_plain or len(entries) != data.count(b"location"):
-        raise InputError(f"{path} names files in a way that can't be read; export or fetch it again")
+        raise InputError(f"{path} names files in a way that can't be read; export or fetch the bundle again")
     names = (data[entry.end() : entry.end() + entry[2][0]] for entry in entries)
     return frozenset(name.decode(errors="replace") for name in names)
 
@@ -330,7 +332,8 @@ class Bundle:
         )
         if (bundle.spec.box_head is None) == ("levels" in bundle.graphs["mask_decoder"].outputs):
             raise InputError(
-                f"bundle {folder}: box_head and mask_decoder's output levels belong together; {_AGAIN}"
+                f"bundle {folder}: box_head and mask_decoder's output levels need each other, and one is"
+                f" missing; {_AGAIN}"
             )
         return bundle
 
@@ -359,7 +362,7 @@ def default_bundle() -> Bundle:
     return Bundle.load(MODELS / DEFAULT_BUNDLE)
 
 
-_AGAIN = "export or fetch it again"
+_AGAIN = "export or fetch the bundle again"
 _ONNX_DTYPES = {"tensor(float)": "float32", "tensor(float16)": "float16", "tensor(int64)": "int64"}
 _checked: set[tuple[str, int, int, str]] = set()
 _located: dict[tuple[str, int, int], frozenset[str]] = {}
@@ -375,7 +378,9 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise InputError(f"bundle {folder} {what}; {remedy}")
     try:
         if path.stat().st_size > MAX_MANIFEST_BYTES:
-            raise ValueError(f"it has {path.stat().st_size} bytes, at most {MAX_MANIFEST_BYTES} are read")
+            raise ValueError(
+                f"the file has {path.stat().st_size} bytes, at most {MAX_MANIFEST_BYTES} are read"
+            )
         manifest = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON that can be read ({shown(error)}); {_AGAIN}") from error
@@ -390,7 +395,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _no_number(text: str) -> None:
-    raise ValueError(f"{text} is no number")
+    raise ValueError(f"{text} is not allowed in JSON")
 
 
 class _Manifest:
@@ -520,14 +525,14 @@ def _check_file(path: Path, sha256: str, size: int) -> None:
         raise InputError(f"bundle file {path} is missing; {_AGAIN}")
     stat = path.stat()
     if stat.st_size != size:
-        raise InputError(f"bundle file {path} has {stat.st_size} bytes, its manifest has {size}; {_AGAIN}")
+        raise InputError(f"bundle file {path} has {stat.st_size} bytes, the manifest names {size}; {_AGAIN}")
     key = (str(path.resolve()), stat.st_mtime_ns, stat.st_size, sha256)
     if key in _checked:
         return
     found = file_sha256(path)
     if found != sha256:
         raise InputError(
-            f"bundle file {path} has sha256 {found[:12]}..., its manifest has {sha256[:12]}...; {_AGAIN}"
+            f"bundle file {path} has sha256 {found[:12]}..., the manifest names {sha256[:12]}...; {_AGAIN}"
         )
     _checked.add(key)
 

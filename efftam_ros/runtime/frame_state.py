@@ -168,7 +168,10 @@ class FrameState(ABC):
         for look in looks:
             frames[look.target] = self._checked(image, look)
         if len(frames) < len(looks) or prompted > 1:
-            raise ValueError(f"give at most one look per target and one prompt per call, not {looks}")
+            raise ValueError(
+                f"a call has {len(looks)} looks at {len(frames)} target(s) and {prompted} prompt(s); give at"
+                " most one look per target, and one prompt"
+            )
         if prompted:
             # A back end may have one buffer of prompted features for all targets. The new prompt overwrites
             # it, so an earlier prompted look can no longer be remembered.
@@ -193,7 +196,7 @@ class FrameState(ABC):
             frame = self._frames.get(target)
             if frame is None or frame.look.is_search or not (frame.is_answered and frame.can_be_remembered):
                 raise RuntimeError(
-                    f"target {target} has no candidate to store; call look and read candidates"
+                    f"target {target} has no candidate to store; call look, and read its candidates first"
                 )
             chosen.append(Chosen(frame, frame.rows[choice], slot, present))
         for frame in self._frames.values():
@@ -229,14 +232,19 @@ class FrameState(ABC):
         """
         self._require_last(frame)
         if frame.look.is_search or not frame.is_answered:
-            raise RuntimeError("there is no mask; call look with one view, and first read the candidates")
+            raise RuntimeError(
+                "this look has no mask; call look with one view, and read its candidates first"
+            )
         return self._mask(frame, frame.rows[choice])
 
     def _require_last(self, frame: TargetFrame) -> None:
         if self._is_closed:
             raise RuntimeError("the pipeline is closed")
         if self._frames.get(frame.target) is not frame:
-            raise RuntimeError(f"look was called again for target {frame.target}; earlier answers are lost")
+            raise RuntimeError(
+                f"look was called again for target {frame.target}, so these answers are lost; use those of"
+                " the last call"
+            )
 
     def _check_target(self, target: int) -> None:
         if not 0 <= target < self.max_targets:
@@ -251,9 +259,11 @@ class FrameState(ABC):
         size, plan = (image.width, image.height), look.plan
         check_slots(self.spec.slots, *plan.slots, *plan.pointer_slots)
         if look.is_search and (look.prompt is not None or not plan.slots):
-            raise ValueError("search without memory: give a plan with at least one slot, and no prompt")
+            raise ValueError(
+                "a search has a prompt or no memory; give a plan with at least one slot, and no prompt"
+            )
         if not look.is_search and len(look.views) != 1:
-            raise ValueError(f"{len(look.views)} views: give one, or search")
+            raise ValueError(f"the look has {len(look.views)} views and is no search; give one view")
         if look.prompt is None:
             return TargetFrame(look, look.target, size)
         encoded = encode_prompt(look.prompt, look.views[0], *size)

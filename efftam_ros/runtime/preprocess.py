@@ -74,7 +74,9 @@ class Preprocessor:
         encoding = image.derived.get(CHECKED) or check_image(image)
         side = self._side
         if view.side != side:
-            raise ValueError(f"view of side {view.side} given to a preprocessor of side {side}")
+            raise ValueError(
+                f"the view's side is {view.side} px; it must be {side}, that of the network's input"
+            )
         is_full = view.is_full(image.width, image.height)
         # Of a window, only the pixels that its samples read are converted from the image's encoding.
         if is_full:
@@ -233,7 +235,7 @@ CERTAIN = 10.0
 # How far outside the view a prompted point may be, px. Rounding errors can move a point on the image's edge
 # outside a view that ends at this edge.
 ROUNDING_PX = 1e-6
-_ANOTHER_VIEW = "encode one that shows it"
+_ANOTHER_VIEW = "choose a view that shows the selection"
 
 
 @dataclass(frozen=True)
@@ -319,8 +321,8 @@ def _encode_mask(mask: NDArray[np.bool_], view: View, width: int, height: int) -
     seen = (resample(mask.astype(bool).astype(np.float32), rows, columns) >= 0.5).astype(np.float32)
     if not seen.any():
         raise InputError(
-            f"selection mask of {np.count_nonzero(mask)} px leaves nothing in {_describe(view)}"
-            f" at {side} x {side} network px; mark a larger target, or choose view window"
+            f"no pixel of the selection mask ({np.count_nonzero(mask)} px) remains when {_describe(view)} is"
+            f" scaled to the network's {side} x {side} px; mark a larger target, or choose view window"
         )
     # The given mask itself becomes the candidate. The decoder would only give a blurred version of it.
     quarter = triangle_weights(side, side // 4)

@@ -166,8 +166,8 @@ class Program:
         args = described(f"{self.name} {command}", module).parse_args(arguments[1:])
         if missing := [name for name in getattr(module, "NEEDS", ()) if not find_spec(name)]:
             raise InputError(
-                f"it needs {', '.join(missing)}, not installed here; run: {INSTALL_WORKSHOP}, or for"
-                f" this command alone: pip install {' '.join(missing)}"
+                f"this command needs {', '.join(missing)}, not installed here; run: {INSTALL_WORKSHOP}, or"
+                f" for this command alone: pip install {' '.join(missing)}"
             )
         return int(module.run(args))
 
@@ -226,7 +226,7 @@ def explain(error: BaseException) -> str | None:
     if isinstance(error, ModuleNotFoundError) and (package := missing_package(error)):
         return f"the Python package {package.pip} is not installed; run: {package.install}"
     if isinstance(error, MemoryError) or "Insufficient memory" in str(error):
-        return "the memory is not enough; free some, raise its limit, or use smaller images"
+        return "the memory is not enough; end other programs, raise the memory limit, or use smaller images"
     if isinstance(error, OSError):
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             where = f" while writing {error.filename}" if error.filename else ""

@@ -109,7 +109,9 @@ def run(args: argparse.Namespace) -> int:
         drawn = bool(args.box or args.point)
         selections = [] if drawn else read_selections(reader, store)
         if not drawn and not selections:
-            raise InputError(f"no target: {args.bag} holds no {bags.SELECTION_TYPE}; give --box X,Y,W,H")
+            raise InputError(
+                f"no target is given, and {args.bag} holds no {bags.SELECTION_TYPE}; give --box X,Y,W,H"
+            )
         is_one = all(selection.message.target_id == STEERED for selection in selections)
         # Each target needs memory. Recorded selections that name targets by id, or the next free id, may need
         # up to MAX_TARGETS.
@@ -347,7 +349,7 @@ class Replay:
             self._stamps.check(stamp, recorded.recorded_ns)
         except InputError as error:
             for selection in selections:
-                self._refuse(selection, f"its image can't be used: {error}")
+                self._refuse(selection, f"the selected image can't be used: {error}")
             self._skip(stamp, str(error))
             return
         before = dict(self._selected)
@@ -494,7 +496,7 @@ class Replay:
             if _is_clear(selection):
                 self._applied += 1  # a CLEAR that was recorded after the last image
             else:
-                self._refuse(selection, "the bag has no such image")
+                self._refuse(selection, "the bag has no image to which it applies; check its stamp")
 
     def summary(self) -> str:
         states = ", ".join(f"{name} {count}" for name, count in self._states.items()) or "none"

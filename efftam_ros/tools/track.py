@@ -82,7 +82,10 @@ def run(args: argparse.Namespace) -> int:
     if source.note:
         options.report(f"{source.name}: {source.note}")
     if args.start < 0 or (args.frames is not None and args.frames < 1):
-        raise InputError(f"--start is {args.start}, --frames {args.frames}; they must be at least 0 and 1")
+        raise InputError(
+            f"--start is {args.start}, --frames {args.frames}; --start must be at least 0, --frames at least"
+            " 1"
+        )
     prompts = read_prompts(args.box, args.point, args.mask, source.width, source.height)
     if not prompts and not (args.page or (sys.stdin.isatty() and sys.stderr.isatty())):
         raise InputError("no target given; select it with --box X,Y,W,H, --point X,Y, --mask FILE or --page")
@@ -170,8 +173,8 @@ class _Run:
             for frame in islice(source.frames(start), most):
                 if frame.size != size:
                     raise InputError(
-                        f"{source.name}: image {frame.index} is {frame.size[0]}x{frame.size[1]} after "
-                        f"{size[0]}x{size[1]}; start again with the new size"
+                        f"{source.name}: image {frame.index} is {frame.size[0]}x{frame.size[1]} px, the first"
+                        f" one {size[0]}x{size[1]} px; start again with the new size"
                     )
                 if not self._prompts:
                     assert page is not None

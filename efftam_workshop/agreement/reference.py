@@ -73,13 +73,14 @@ class GraphAgreement:
         if beyond:
             worst = max(beyond, key=lambda found: found.relative)
             return (
-                f"{worst.graph} computes {worst.output} with a relative error of {worst.relative:.2g},"
-                f" {limits.deviation} is the limit"
+                f"{worst.graph} computes {worst.output} with a relative error of {worst.relative:.2g}; the"
+                f" limit is {limits.deviation}"
             )
         if self.clip is not None and (self.clip.mean < limits.overlap or self.clip.worst < limits.worst):
             return (
-                f"masks of {len(self.clip.overlaps)} frames overlap with the CPU's by {self.clip.mean:.3f}"
-                f" (worst {self.clip.worst:.3f}), {limits.overlap} ({limits.worst}) is the limit"
+                f"masks of {len(self.clip.overlaps)} frames overlap with the CPU's by {self.clip.mean:.3f} in"
+                f" the mean and {self.clip.worst:.3f} at worst; at least {limits.overlap} and {limits.worst}"
+                " are required"
             )
         return ""
 

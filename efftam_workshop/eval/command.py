@@ -260,7 +260,9 @@ def one_pass(
         if frame.index >= len(group[0]):
             break  # the video has more frames than boxes
         if firsts is not None and frame.index:
-            raise InputError(f"{group[0].name}: its first image, in which the target is marked, is damaged")
+            raise InputError(
+                f"{group[0].name}: its first image, in which the target is marked, is damaged; replace it"
+            )
         began = time.perf_counter()
         answers = tracker.answers(frame.bgr, frame.stamp_ns, firsts, wants_mask)
         spent += time.perf_counter() - began
@@ -296,7 +298,10 @@ def groups(sequences: Group, together: bool) -> list[list[Sequence]]:
     for one in sequences:
         by_video.setdefault(one.video, []).append(one)
         if len(one) != len(by_video[one.video][0]):
-            raise InputError(f"the targets of {one.video} have boxes for different numbers of frames")
+            raise InputError(
+                f"the targets of {one.video} have {len(one)} and {len(by_video[one.video][0])} boxes; give"
+                " each target the same number"
+            )
     return list(by_video.values()) if together else [[one] for one in sequences]
 
 

@@ -68,7 +68,7 @@ def score(
     scored = known_rows(truth)
     scored[0] = False
     if not scored.any():
-        raise ValueError("no frame after the first has truth")
+        raise ValueError("no frame after the first has a true box; give at least one")
     every = overlaps(truth, predicted)
     iou = every[scored]
     error = centre_errors(truth, predicted)[scored]

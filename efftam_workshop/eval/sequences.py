@@ -70,7 +70,10 @@ class Sequence:
             yield frame
             count += 1
         if count < len(self.boxes):
-            raise InputError(f"{self.name} has {len(self.boxes)} boxes but only {count} frames")
+            raise InputError(
+                f"{self.name} has {len(self.boxes)} boxes but only {count} frames; give the whole video, or"
+                " remove the last boxes"
+            )
 
 
 def find_sequences(folder: str | Path) -> list[Sequence]:
@@ -139,7 +142,7 @@ def read_own(folder: Path, table: Path | None = None) -> Sequence:
     boxes = boxes_by_frame(path)
     video = folder / "video.mp4"
     if not video.is_file():
-        raise InputError(f"{video} is missing beside boxes.csv")
+        raise InputError(f"{video} is missing; put the video beside boxes.csv")
     number = path.stem.partition("_")[2]
     return Sequence(
         folder.name if table is None else f"{folder.name}#{number or 1}",
@@ -175,11 +178,11 @@ def boxes_by_frame(path: Path) -> NDArray[np.float64]:
             ) from None
         if frame < 0 or frame <= max(found, default=-1):
             raise InputError(
-                f"{path} has frame {frame} after {max(found, default='nothing')}; frames must count from 0"
-                " and increase"
+                f"{path} has frame {frame} after {max(found, default='nothing')}; frame numbers must be 0 or"
+                " more and increase"
             )
         if frame > MAX_FRAMES:
-            raise InputError(f"{path} has frame {frame}; at most {MAX_FRAMES} are read")
+            raise InputError(f"{path} has the frame number {frame}; at most {MAX_FRAMES} is allowed")
         found[frame] = box
     boxes = np.full((max(found, default=-1) + 1, 4), np.nan)
     for frame, box in found.items():
@@ -323,7 +326,8 @@ def _packed_masks(path: Path, count: int) -> Callable[[int], NDArray[np.bool_]] 
             bits = arrays["bits"]
         if bits.shape != (n, (height * width + 7) // 8) or bits.dtype != np.uint8:
             raise ValueError(
-                f"bits is {bits.dtype} {list(bits.shape)} for {n} masks of {width} x {height} px"
+                f"bits is {bits.dtype} {list(bits.shape)}, which does not fit {n} masks of {width} x {height}"
+                " px"
             )
     except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path} has no valid packed masks ({shown(error)}); write it again") from None

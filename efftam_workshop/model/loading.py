@@ -122,10 +122,10 @@ def initialisers(paths: Iterable[Path]) -> dict[str, Tensor]:
 def _fitting(stored: dict[str, Tensor], name: str, like: Tensor, folder: Path) -> Tensor:
     value = stored.get(name)
     if value is None:
-        raise InputError(f"bundle {folder} has no weight {name}; export it again")
+        raise InputError(f"bundle {folder} has no weight {name}; export the bundle again")
     if value.numel() != like.numel():
         raise InputError(
             f"bundle {folder}: weight {name} has the shape {list(value.shape)}, not {list(like.shape)};"
-            " export it again"
+            " export the bundle again"
         )
     return value.reshape(like.shape)

@@ -328,7 +328,10 @@ def test_the_scene_is_one_in_which_everything_happens():
     world.select()
     world.do([("see", 5), ("pan", 2), ("miss", 7), ("see", 9), ("swap", 14), ("see", 12)])
     told = [answer for answers, _ in world.answers for answer in answers]
-    for word in (*map(repr, (State.ACQUIRING, State.TRACKING, State.COASTING, State.LOST)), "no longer like"):
+    for word in (
+        *map(repr, (State.ACQUIRING, State.TRACKING, State.COASTING, State.LOST)),
+        "no longer looks like",
+    ):
         assert any(word in one for one in told), word
     assert any(name == "search" for _, calls in world.answers for name, _ in calls)
     assert repr(State.TRACKING) in told[-1]

@@ -175,7 +175,7 @@ def test_one_target_too_many_is_refused():
 @pytest.mark.parametrize("call", ["remove", "steer", "tracker"])
 def test_a_target_that_is_not_there_is_named_with_those_that_are(call):
     scene = scene_of(2)
-    with pytest.raises(InputError, match=r"no target 5; targets: 0, 1"):
+    with pytest.raises(InputError, match=r"no target 5; present targets: 0, 1"):
         getattr(scene.targets, call)(5)
     assert (scene.targets.ids, scene.targets.steered) == ([0, 1], 0)
 

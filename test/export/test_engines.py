@@ -354,7 +354,7 @@ class TestInt8:
         assert report["form"] == "fused_fp32"
         (reason,) = report["rejected"]
         assert reason.startswith("int8: memory_attention_fixed computes conditioned with a relative error of")
-        assert "0.1 is the limit" in reason
+        assert "the limit is 0.1" in reason
 
     def test_it_needs_a_clip(self, workshop: Workshop) -> None:
         with pytest.raises(InputError, match="calibration clip"):

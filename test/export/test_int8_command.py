@@ -134,7 +134,7 @@ def test_engines_are_built_where_int8_costs_nothing(sequence: Path, tmp_path: Pa
     attention = report["engines"]["memory_attention_fixed"]
     assert set(attention["times_ms"]) == {"fused_fp32", "unfused_fp32", "int8"}
     kept = attention["form"] == "int8"
-    assert kept or "it must save 8%" in attention["rejected"][-1]
+    assert kept or "INT8 must save 8%" in attention["rejected"][-1]
     folder = tmp_path / "engines"
     assert len(list(folder.glob("compact_192-*-int8-*.engine"))) == len(GRAPHS)
     calibration = json.loads((folder / "compact_192-int8.calibration.json").read_text())

@@ -359,7 +359,7 @@ def test_a_link_that_returns_what_is_sent_is_no_second_bridge():
         rig.bridge_port.send(data)
     rig.run(0.1)
     assert rig.bridge.refusal == ""
-    assert rig.said("returns what is sent") == 1
+    assert rig.said("returns the messages that this bridge sends") == 1
 
 
 @pytest.mark.parametrize(("is_signed", "reports"), [(True, 1), (False, 0)])

@@ -163,7 +163,7 @@ def test_commands_for_others_are_not_answered(target):
 
 def test_nobody_asking_is_said_once():
     scene = Scene().run(25)
-    assert sum("asked" in line for line in scene.lines) == 1
+    assert sum("requested" in line for line in scene.lines) == 1
     assert scene.station.of("STATUSTEXT") == []  # it is for the log
     scene = Scene()
     scene.ask(REQUEST, INFORMATION)

@@ -317,7 +317,7 @@ def test_the_default_track_is_read_and_another_one_by_its_number(tmp_path: Path,
     source = open_video(file)
     assert (source.width, len(list(source.frames())), source.is_whole) == (640, 20, True)
     assert "0: mjpeg 160x120, cover picture; 1: h264 320x240; 2: h264 640x480, default" in source.note
-    assert "2 is read, another one by --track N" in source.note
+    assert "track 2 is read; choose another by --track N" in source.note
     assert main(["doctor", str(file)]) == 0
     listed = f"{file}: 640x480 px, 30 images/s, 20 images\n{file}: {source.note}\n"
     assert capsys.readouterr().out == listed

@@ -176,12 +176,18 @@ def homography(zoom=1.0, dx=0.0, dy=0.0, g=0.0, h=0.0, a=None, i=1.0) -> np.ndar
     [
         (homography(), ""),
         *((homography(zoom), "") for zoom in (1.55, 1 / 1.55)),
-        *((homography(zoom), "it zooms by") for zoom in (1.65, 1 / 1.65)),
+        *((homography(zoom), "the homography zooms by") for zoom in (1.65, 1 / 1.65)),
         *((homography(dx=dx, dy=dy), "") for dx, dy in ((0.58, 0), (-0.58, 0), (0, 0.58), (-0.4, 0.4))),
-        *((homography(dx=dx, dy=dy), "it shifts by") for dx, dy in ((0.62, 0), (0, -0.62), (-0.45, 0.45))),
-        (homography(a=-1.0), "it mirrors"),
+        *(
+            (homography(dx=dx, dy=dy), "the homography shifts by")
+            for dx, dy in ((0.62, 0), (0, -0.62), (-0.45, 0.45))
+        ),
+        (homography(a=-1.0), "the homography mirrors"),
         *((homography(g=g, h=h), "") for g, h in ((0.3, 0), (0, 0.3), (-0.2, 0), (0, -0.2))),
-        *((homography(g=g, h=h), "its perspective") for g, h in ((0.4, 0), (0, 0.4), (-0.27, 0), (0, -0.27))),
+        *(
+            (homography(g=g, h=h), "homography's perspective")
+            for g, h in ((0.4, 0), (0, 0.4), (-0.27, 0), (0, -0.27))
+        ),
         *((homography(g=g, h=h), "to infinity") for g, h in ((-1.2, 0), (0, -1.2), (-0.6, -0.6), (-1, 0))),
         (homography(i=0.0), "not a finite"),
         (homography(zoom=np.nan), "not a finite"),

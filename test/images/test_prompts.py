@@ -155,8 +155,8 @@ def at(*points: tuple[float, float], labels: tuple[int, ...] = (1,)) -> Prompt:
         (Prompt(mask=np.ones((240, 320), bool)), FULL, "mask is 320 x 240 px, the image 640 x 480 px"),
         (Prompt(mask=np.ones((480, 640, 3), bool)), FULL, "mask is 3 x 640 x 480 px, the image"),
         (Prompt(mask=SMALL, box=BOX), FULL, "a mask and also a box or points; give the mask alone"),
-        (Prompt(mask=SMALL), WINDOW, r"mask of 1 px leaves nothing in the view of 100 x 100 px"),
-        (Prompt(mask=SMALL), SMALLER, r"mask of 1 px leaves nothing .* at 192 x 192 network px; .*larger"),
+        (Prompt(mask=SMALL), WINDOW, r"mask \(1 px\) remains when the view of 100 x 100 px"),
+        (Prompt(mask=SMALL), SMALLER, r"mask \(1 px\) remains .* the network's 192 x 192 px; .*larger"),
     ],
 )
 def test_what_can_not_be_used_is_refused_with_value_and_remedy(

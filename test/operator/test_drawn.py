@@ -87,7 +87,7 @@ async def test_a_page_opened_late_sees_the_picture_too(command):
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"stamp": 4}, "not of 5"),
+        ({"stamp": 4}, "the one with 5 ns is shown"),
         ({"box": [200, 10, 5, 5]}, "160 x 90"),
         ({"kind": "points", "points": [[10, 91]], "labels": [1]}, "160 x 90"),
     ],

@@ -167,7 +167,7 @@ ODD = {
         lambda file: (write(file), turn(file, 0, 1 << 16, 1 << 16, 0)),
         "mirrored and rotated by 90",
     ),
-    "tracks.mp4": (write_tracks, "2 is read, another one by --track"),
+    "tracks.mp4": (write_tracks, "track 2 is read; choose another by --track"),
     "lossy.ts": (lambda file: (write(file, form="mpegts"), lose_packets(file, [20, 40])), "lost packets: "),
 }
 

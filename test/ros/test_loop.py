@@ -158,7 +158,7 @@ def test_while_a_target_catches_up_its_answers_are_not_to_be_steered_by(bench):
     for _ in range(4):
         bench.image()
     boxes = bench.select(ago=3)
-    behind = ["catching up after a selection: 0.30 s behind the camera"]
+    behind = ["processing the images since the selected one: 0.30 s behind the camera"]
     assert [box.header.stamp.nanosec for box in boxes] == [PERIOD_NS * k for k in (2, 3, 4, 5)]
     assert [box.reason for box in boxes[:1]] == behind
     assert not any(box.valid for box in boxes)
@@ -192,7 +192,7 @@ def test_how_far_behind_the_camera_an_answer_is_does_not_depend_on_its_clock(ben
     bench.now_ns -= 3 * PERIOD_NS
     bench.put()
     bench.buffer.select(Command(frame.header, 0, 1), frame, PROMPTS[0])
-    assert bench.work()[0].reason == "catching up after a selection: 0.20 s behind the camera"
+    assert bench.work()[0].reason == "processing the images since the selected one: 0.20 s behind the camera"
 
 
 @pytest.mark.parametrize("count", [0, 1])

@@ -474,13 +474,13 @@ REGION = SimpleNamespace(x_offset=300, y_offset=60, width=400, height=200)
     [
         (
             {"width": 2560, "height": 1920, "binning_x": 4, "binning_y": 4},
-            r"\(319\.5, 239\.5\).*binning 4.*2560 x 1920",
+            r"binning 4.*\(319\.5, 239\.5\).*2560 x 1920",
         ),
-        (BINNED, r"binning 2 and 1280 x 960"),
+        (BINNED, r"binning 2, .* centre of 1280 x 960"),
         ({"roi": REGION}, r"400 x 200 px at \(300, 60\), outside its image of 640 x 480"),
-        (BINNED | {"k": k(cx=200.0, cy=479.5)}, r"\(200, 479\.5\) px, binning 2"),
-        (BINNED | {"k": k(cx=639.5, cy=200.0)}, r"\(639\.5, 200\) px, binning 2"),
-        ({"k": k(cx=0.0, cy=0.0)}, r"principal point \(0, 0\) px in an image of 640 x 480"),
+        (BINNED | {"k": k(cx=200.0, cy=479.5)}, r"binning 2, .*\(200, 479\.5\) px"),
+        (BINNED | {"k": k(cx=639.5, cy=200.0)}, r"binning 2, .*\(639\.5, 200\) px"),
+        ({"k": k(cx=0.0, cy=0.0)}, r"principal point \(0, 0\) px, .* in an image of 640 x 480"),
         ({"k": k(cx=700.0)}, r"principal point \(700, 239\.5\)"),
         ({"k": k(fx=1.0)}, r"focal length 1 px for a side of 640 px, a field of view of 179\.\d degrees"),
         ({"k": k(fx=1e5)}, r"field of view of 0\.\d degrees; 1 to 170 are possible"),
@@ -517,7 +517,7 @@ def test_of_rectified_images_the_projection_is_what_must_fit_the_binning():
     assert camera_model(info, rectified=True).intrinsics.cx == (639.5 + 0.5) / 2 - 0.5
     info.k, info.p[2] = k(cx=639.5, cy=479.5), 319.5
     assert camera_model(info).width == 640
-    with pytest.raises(InputError, match=r"\(319\.5, 479\.5\) px, binning 2"):
+    with pytest.raises(InputError, match=r"binning 2, .*\(319\.5, 479\.5\) px"):
         camera_model(info, rectified=True)
 
 

@@ -140,7 +140,10 @@ def test_a_transition_that_the_state_does_not_have_is_refused(node, peer, capfd)
     assert not change(peer, CONFIGURE)
     assert state(peer) == State.PRIMARY_STATE_INACTIVE
     told = capfd.readouterr().err
-    assert "transition 3 refused: the node is unconfigured; possible are configure (1), shutdown (5)" in told
+    assert (
+        "transition 3 refused: the node is unconfigured; possible transitions: configure (1),"
+        " shutdown (5)" in told
+    )
     assert "transition 'explode' refused: the node is unconfigured" in told
     assert change(peer, ACTIVATE)
 
@@ -325,7 +328,7 @@ def test_thresholds_that_no_image_followed_apply_after_the_next_activation(node,
         ({"acquire_frames": 0}, "Min: 1, Max: 100, value: 0"),
         ({"view": "round"}, "view can't become 'round' while the node is configured"),
         ({"verify": "always"}, "verify can't become 'always' while the node is configured"),
-        ({"backend": "torch"}, "deactivate and clean it up first"),
+        ({"backend": "torch"}, "deactivate and clean up the node first"),
         ({"autostart": True}, "read-only"),
         ({"lost_after": "soon"}, "Wrong parameter type"),
     ],

@@ -26,7 +26,7 @@ from efftam_ros.ros.tracker.node import TrackerNode
 IMAGES, COMMANDS, SETTINGS, TRANSITIONS = 600, 150, 60, 12
 SUCCESS = TransitionCallbackReturn.SUCCESS
 FOLLOWED = (BoundingBox.ACQUIRING, BoundingBox.TRACKING, BoundingBox.COASTING)
-TAKEN_BACK = ("no image for", "no answer for", "no image could be used")
+TAKEN_BACK = ("no image for", "the network has not answered for", "no image could be used")
 
 
 class Uneven(LevelPipeline):

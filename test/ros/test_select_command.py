@@ -51,7 +51,7 @@ def test_a_weak_selection_is_said_to_be_one(peer):
     peer.show(0)
     done = select(peer, "--box", "5,200,24,24")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "accepted: weak selection: the box shows the same single shade" in done.stdout
+    assert "accepted: weak selection: the box is as uniform as its surroundings" in done.stdout
 
 
 def test_select_by_point_and_mask_then_clear(peer, tmp_path):

@@ -50,8 +50,16 @@ def outcomes(bench) -> list[tuple[Outcome, int, str]]:
         ((0, 1), 1, 0, 0, ""),  # by its id, also while another is steered by
         ((1, 2), 1, 0, 1, ""),  # without a target 0 it is the steered one
         ((0, 1), 0, ALL, ALL, ""),
-        ((0, 1), 0, 5, None, "there is no target 5; targets: 0, 1"),
-        ((1, 2), None, 0, None, "no target is steered, so 0 stands for none; targets: 1, 2"),
+        ((0, 1), 0, 5, None, "there is no target 5; present targets: 0, 1"),
+        (
+            (1, 2),
+            None,
+            0,
+            None,
+            "target_id is 0, the steered target, but no target is steered; give a target's number;"
+            " present"
+            " targets: 1, 2",
+        ),
     ],
 )
 def test_clear_is_for_one_target_or_all_or_refused_with_those_that_are(
@@ -89,7 +97,7 @@ def test_whom_to_steer_by_must_be_there(bench):
     bench.work()
     assert {box.target_id: box.steered for box in bench.image()} == {0: False, 1: True}
     bench.node.hear["steer_target"](UInt8(data=5))
-    refusal = "there is no target 5; targets: 0, 1"
+    refusal = "there is no target 5; present targets: 0, 1"
     with pytest.raises(InputError, match=refusal):
         bench.commands.steer(5)
     assert outcomes(bench)[-2:] == [(REFUSED, 5, refusal)] * 2
@@ -104,7 +112,10 @@ def test_selections_are_counted_once_they_are_accepted_and_one_that_is_overtaken
     numbers = [bench.commands.select(selection(bench))[0].number for _ in range(2)]
     assert (numbers, bench.commands.accepted) == ([1, 2], 2)
     bench.work()
-    assert outcomes(bench)[-2:] == [(REFUSED, 0, "a newer command took its place"), (ACCEPTED, 0, "")]
+    assert outcomes(bench)[-2:] == [
+        (REFUSED, 0, "this command was replaced by a newer one before it was carried out"),
+        (ACCEPTED, 0, ""),
+    ]
     result = bench.outputs.sent("selection_result")[-1]
     assert (result.selection, stamp_ns(result.header.stamp)) == (2, bench.now_ns)
     bench.commands.select(selection(bench))
@@ -120,7 +131,11 @@ def test_which_image_is_taken_in_the_place_of_the_one_named_is_said(bench, off, 
     _, note = bench.commands.select(selection(bench, ago=2.0 + off))
     bench.work()
     taken_s = (bench.now_ns - 2 * PERIOD_NS) * 1e-9
-    assert note == (f"the image of {taken_s:.9f} is taken, {said} from the one named" if said else "")
+    assert note == (
+        f"no image has the given stamp; the nearest one, of {taken_s:.9f}, is used ({said} away)"
+        if said
+        else ""
+    )
     assert outcomes(bench)[-1] == (ACCEPTED, 0, note)
     unnamed = selection(bench)
     unnamed.header.stamp.sec = unnamed.header.stamp.nanosec = 0  # the newest one
@@ -187,7 +202,10 @@ def test_of_two_proposals_the_newer_one_is_made(bench):
         bench.node.hear["propose"](selection(bench, k))
     bench.work()
     older, newer = bench.outputs.sent("proposal")
-    assert (older.target_id, older.reason) == (0, "a newer request took its place")
+    assert (older.target_id, older.reason) == (
+        0,
+        "this request was replaced by a newer one before it was carried out",
+    )
     assert (newer.target_id, newer.reason, newer.x) == (1, "", PROMPTS[1].box.x)
 
 

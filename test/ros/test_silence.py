@@ -46,7 +46,11 @@ def hang(bench) -> None:
 
 @pytest.mark.parametrize(
     ("camera", "reason"),
-    [(None, "no image for 0."), (refuse, "no image could be used for 0."), (hang, "no answer for 0.")],
+    [
+        (None, "no image for 0."),
+        (refuse, "no image could be used for 0."),
+        (hang, "the network has not answered for 0."),
+    ],
     ids=["nothing", "refused images", "a network that hangs"],
 )
 def test_the_last_answers_are_taken_back_and_say_why_until_one_comes(bench, camera, reason):
@@ -65,7 +69,11 @@ def test_the_last_answers_are_taken_back_and_say_why_until_one_comes(bench, came
         assert 2 <= len(told) <= 4  # once, and again every 0.5 s
         status = bench.verdict()
         assert status.message.startswith(
-            {None: "target 0: COASTING", refuse: "the JPEG is cut off", hang: "no answer for"}[camera]
+            {
+                None: "target 0: COASTING",
+                refuse: "the JPEG is cut off",
+                hang: "the network has not answered for",
+            }[camera]
         )
         boxes = bench.image()
         stamp = boxes[-1].header.stamp
@@ -158,7 +166,7 @@ def test_an_answer_that_comes_after_images_have_stopped_is_not_to_be_steered_by(
     for message in (box, velocity):
         assert not message.valid
         assert message.reason.startswith(
-            "answered 0.40 s after this image came, and none is newer: no image for"
+            "this answer came 0.40 s after its image, and no newer image has arrived: no image for"
         )
     assert np.isnan(velocity.velocity_x)
     assert not np.isnan(box.x)

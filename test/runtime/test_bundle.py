@@ -53,7 +53,9 @@ def test_a_manifest_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
     one_line(refusal)
 
 
-@pytest.mark.parametrize(("number", "remedy"), [(2, "update efftam_ros"), (0, "export or fetch it again")])
+@pytest.mark.parametrize(
+    ("number", "remedy"), [(2, "update efftam_ros"), (0, "export or fetch the bundle again")]
+)
 def test_a_newer_format_asks_for_a_newer_program_and_an_older_one_for_a_newer_bundle(
     spoiled: Spoil, number: int, remedy: str
 ) -> None:
@@ -127,7 +129,7 @@ ATTENTION, POINTER = "graphs/memory_attention/inputs", "graphs/memory_encoder/ou
         (f"{ENCODER}/outputs/features/shape", [1, 10**12], "features.shape is .* positive sizes"),
         ("box_head/level_share", 1.5, "box_head.level_share is 1.5; it must be from 0 to 1"),
         ("box_head/prompt_share", MISSING, "box_head.prompt_share is missing"),
-        ("box_head", MISSING, "box_head and mask_decoder's output levels belong together"),
+        ("box_head", MISSING, "box_head and mask_decoder's output levels need each other"),
     ],
 )
 def test_a_faulty_manifest_is_refused_naming_the_entry(
@@ -226,7 +228,7 @@ def test_weights_hidden_in_a_node_or_a_graph_within_are_found_too(spoiled: Spoil
 
 def test_a_graph_that_loads_compiled_code_is_refused(tmp_path: Path) -> None:
     (tmp_path / "graph.onnx").write_bytes(b"before EPContext behind")
-    with pytest.raises(InputError, match=r"graph\.onnx: a graph with a node EPContext loads compiled code"):
+    with pytest.raises(InputError, match=r"graph\.onnx has a node EPContext, which loads compiled code"):
         external_files(tmp_path / "graph.onnx")
 
 
@@ -261,11 +263,14 @@ def unchanged(manifest: Manifest) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (None, r"bundle file .*mask_decoder\.onnx is missing; export or fetch it again"),
-        (lambda content: content[:1000], r"onnx has 1000 bytes, its manifest has \d+; export or fetch"),
+        (None, r"bundle file .*mask_decoder\.onnx is missing; export or fetch the bundle again"),
+        (
+            lambda content: content[:1000],
+            r"onnx has 1000 bytes, the manifest names \d+; export or fetch",
+        ),
         (
             lambda content: content[:-1] + bytes([content[-1] ^ 1]),
-            r"has sha256 [0-9a-f]{12}\.\.\., its manifest has [0-9a-f]{12}",
+            r"has sha256 [0-9a-f]{12}\.\.\., the manifest names [0-9a-f]{12}",
         ),
     ],
     ids=["missing", "truncated", "changed"],
@@ -298,7 +303,7 @@ def test_a_file_is_read_for_its_hash_once(spoiled: Spoil, monkeypatch: pytest.Mo
     manifest = json.loads((folder / "bundle.json").read_text())
     manifest["files"]["mask_decoder.onnx"]["sha256"] = "0" * 64
     (folder / "bundle.json").write_text(json.dumps(manifest))
-    with pytest.raises(InputError, match="its manifest has 000000000000"):
+    with pytest.raises(InputError, match="the manifest names 000000000000"):
         Bundle.load(folder)
 
 
@@ -331,7 +336,7 @@ class TestGraphsThatAreNotWhatTheTableSays:
         """The last one has a version and a graph without anything."""
         bundle = Bundle.load(with_file(spoiled(unchanged), "mask_decoder.onnx", content))
         with pytest.raises(
-            InputError, match=r"onnxruntime can't load .*mask_decoder\.onnx: .*; export it again"
+            InputError, match=r"onnxruntime can't load .*mask_decoder\.onnx: .*; export the bundle again"
         ) as e:
             OrtPipeline(bundle, threads=1)
         one_line(e)

@@ -396,6 +396,6 @@ def test_a_damaged_graph_is_the_user_s_to_mend(shipped: Bundle, tmp_path: Path, 
     bundle = Bundle.load(folder)
     (folder / "image_encoder.onnx").write_bytes(b"not a graph")
     with pytest.raises(
-        InputError, match=r"onnxruntime can't load \S+/image_encoder\.onnx: .*; export it again"
+        InputError, match=r"onnxruntime can't load \S+/image_encoder\.onnx: .*; export the bundle again"
     ):
         OrtGraphs(bundle, "cuda", STREAM, ort=fake).open("image_encoder")

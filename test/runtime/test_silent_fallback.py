@@ -133,7 +133,7 @@ class TestLibraries:
                 TENSORRT_LINKED,
                 {"libcuda.so.1", "libnvinfer.so.11"},
                 "needs libnvinfer.so.10, libcublas.so.12; TensorRT 11 is installed",
-                "it replaces TensorRT 11, so use another",
+                "make another Python environment, because TensorRT 11 would be replaced",
             ),
             (
                 "tensorrt",

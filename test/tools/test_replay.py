@@ -303,8 +303,8 @@ def test_refused_selections_are_reported_and_counted(tmp_path: Path, capsys):
     captured = capsys.readouterr()
     assert "selections: 1 applied, 6 refused" in captured.out
     assert sum("refused: " in line for line in captured.err.splitlines()) == 6
-    assert "the bag has no such image" in captured.err
-    assert "refused: its image can't be used: image encoding 'bgr12'" in captured.err
+    assert "the bag has no image to which it applies" in captured.err
+    assert "refused: the selected image can't be used: image encoding 'bgr12'" in captured.err
 
 
 @pytest.mark.parametrize("second", [("--box", "7:100,80,24,24"), ("--point", "7:112,92")])
@@ -455,7 +455,7 @@ def test_the_json_of_a_bag_that_breaks_off_has_the_boxes_so_far(tmp_path: Path, 
         (("--json", "t.json", "--storage", "mcap"), ("--storage", "--out BAG")),
         (("--json", "t.json", "--namespace", "cam"), ("--namespace", "--out BAG")),
         (("--json", "in/t.json"), ("--json in/t.json", "the input")),
-        (("--json", "o", "--out", "o"), ("is --out o", "another name")),
+        (("--json", "o", "--out", "o"), ("the same as --out o", "another name")),
     ],
 )
 def test_outputs_that_do_not_fit_together_are_refused(efftam_here, tmp_path: Path, arguments, words):

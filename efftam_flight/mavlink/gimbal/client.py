@@ -160,7 +160,9 @@ class GimbalClient:
         any more. Must be called at 50 Hz."""
         if self._autopilot.falls_silent(now.steady_s):
             self._holder.silent()
-            self._report(Severity.ERROR, f"the autopilot is silent for {AUTOPILOT_SILENT_S:g} s")
+            self._report(
+                Severity.ERROR, f"the autopilot is silent for {AUTOPILOT_SILENT_S:g} s; check its link"
+            )
         self._report_silence(now.steady_s)
         if self._autopilot.link is None:
             return
@@ -436,4 +438,8 @@ class GimbalClient:
         ours = message.command == CONFIGURE and addressed in (self._ids, (0, 0))
         # The result ACCEPTED does not mean that control is granted. Message 281 reports who is in control.
         if ours and message.result not in (mav.MAV_RESULT_ACCEPTED, mav.MAV_RESULT_IN_PROGRESS):
-            self._report(Severity.ERROR, f"the gimbal's manager refuses control: MAV_RESULT {message.result}")
+            self._report(
+                Severity.ERROR,
+                f"the gimbal's manager refuses control (MAV_RESULT {message.result}); check the gimbal's"
+                " set-up",
+            )

@@ -106,7 +106,7 @@ class Follow:
     def _refusal(self, now_s: float) -> str:
         """Return why the sending can't be enabled now; empty if it can."""
         if not self._config.follow:
-            return "follow is false: set the parameter follow of efftam_mavlink to true and start it again"
+            return "the parameter follow is false: set it to true and start efftam_mavlink again"
         if self._mode is None or now_s - self._autopilot_s > AUTOPILOT_SILENT_S:
             return "no message of the autopilot arrives: check its link"
         position = self._position

@@ -184,8 +184,8 @@ class Loop:
         ours, manager = self._config.yaw_lock, self._manager
         if manager is not None and manager.yaw_lock != ours:
             raise InputError(
-                f"yaw_lock is {ours} in efftam_gimbal and {manager.yaw_lock} in efftam_mavlink;"
-                " set both alike"
+                f"yaw_lock is {ours} in efftam_gimbal and {manager.yaw_lock} in efftam_mavlink; set the same"
+                " value in both"
             )
 
     def _tick(self, now: Instant) -> None:
@@ -219,7 +219,7 @@ class Loop:
             if self._target is not None:
                 self._switched_s = self._now.steady_s
                 self._node.get_logger().info(
-                    f"now steering by target {message.target_id} (was {self._target})"
+                    f"now steering by target {message.target_id} (before: target {self._target})"
                 )
             self._target = message.target_id
         self._control.on_estimate(estimate, self._now)
@@ -240,14 +240,15 @@ class Loop:
     def _take_attitude(self, sample: AttitudeSample) -> None:
         if not self._control.on_attitude(sample, self._now):
             raise InputError(
-                "attitude ignored: its quaternion is no rotation, or its stamp lies in the future; compare"
-                " the clocks"
+                "attitude ignored: its quaternion is no rotation, or its stamp lies in the future; correct"
+                " the quaternion or the publisher's clock"
             )
 
     def _on_heading(self, message: Any) -> None:
         if not self._control.on_vehicle(conversions.vehicle_of(message)):
             raise InputError(
-                f"heading ignored: yaw {message.yaw} rad or rate {message.yaw_rate} rad/s is not finite"
+                f"heading ignored: yaw {message.yaw} rad or rate {message.yaw_rate} rad/s is not finite;"
+                " correct its publisher"
             )
 
     def _on_manager(self, message: Any) -> None:

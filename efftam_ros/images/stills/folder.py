@@ -89,8 +89,9 @@ class StillPictures:
             for bgr in self._pictures(file, levels, round(index * period)):
                 if bgr.shape[:2] != (self.height, self.width):
                     raise InputError(
-                        f"{file} is {bgr.shape[1]}x{bgr.shape[0]} after {self.width}x{self.height}; all"
-                        f" images of a {'folder' if self._is_folder else 'file'} must have one size"
+                        f"{file} is {bgr.shape[1]}x{bgr.shape[0]} px, the first image"
+                        f" {self.width}x{self.height} px; all images of a"
+                        f" {'folder' if self._is_folder else 'file'} must have one size"
                     )
                 if index >= start:
                     stamps_ns = self._stamps_ns
@@ -161,7 +162,7 @@ def read_bgr(path: Path, levels: Levels | None = None, stamp_ns: int = 0) -> NDA
     pages = pages_of(path)
     try:
         if pages is not None:
-            raise InputError(f"it holds {pages.count} pictures, but only one is allowed here")
+            raise InputError(f"the file holds {pages.count} pictures, but only one is allowed here")
         if data[:3].tobytes() != b"GIF":  # `coded_size` does not support GIF
             check_size(*coded_size(data, "image"))
         if data[:2].tobytes() == START:
@@ -184,7 +185,9 @@ def _check_jpeg(data: bytes) -> None:
     if jpeg_end(data) is None:
         raise InputError("the JPEG has no end marker, so it is cut off")
     if follows_another(data):
-        raise InputError("it holds several JPEGs, one after another (with the suffix .mjpeg it is a video)")
+        raise InputError(
+            "the file holds several JPEGs, one after another (with the suffix .mjpeg it is a video)"
+        )
 
 
 def _checked(picture: NDArray[Any], path: Path) -> NDArray[Any]:

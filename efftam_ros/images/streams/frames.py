@@ -69,7 +69,8 @@ def orientation(frame: av.VideoFrame, name: str) -> tuple[bool, bool, bool]:
     straight, crossed = max(abs(a), abs(d)), max(abs(b), abs(c))
     if min(straight, crossed) > 0.01 * max(straight, crossed):
         raise InputError(
-            f"{name} has a rotation of {frame.rotation:g} degrees; only multiples of 90 are supported"
+            f"{name} has a rotation of {frame.rotation:g} degrees; only multiples of 90 are supported: rotate"
+            " it with ffmpeg"
         )
     return (True, b < 0, c < 0) if crossed > straight else (False, d < 0, a < 0)
 

@@ -58,8 +58,8 @@ def choose_track(container: Any, track: int, name: str) -> tuple[Any, str]:
     if len(films) < 2:
         return chosen, ""
     return chosen, (
-        f"holds several video tracks ({listed}): {found.index(chosen)} is read, another one by --track N"
-        " (node: track:=N, Python: video_track=N)"
+        f"holds several video tracks ({listed}): track {found.index(chosen)} is read; choose another by"
+        " --track N (node: track:=N, Python: video_track=N)"
     )
 
 

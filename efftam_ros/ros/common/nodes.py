@@ -149,7 +149,7 @@ class ReportingNode(LifecycleNode):
             return self._make_transition(request, response)
         self.get_logger().warning(
             f"transition {shown(asked.label) if asked.label else asked.id} refused: the node is"
-            f" {self._state_machine.current_state[1]}; possible are"
+            f" {self._state_machine.current_state[1]}; possible transitions:"
             f" {', '.join(f'{label} ({number})' for number, label in possible.items()) or 'none'}"
         )
         response.success = False

@@ -50,7 +50,7 @@ class ParameterSet:
             try:
                 node.declare_parameter(f.name, f.default, self._descriptor(f))
             except (InvalidParameterTypeException, InvalidParameterValueException) as error:
-                text = f"parameter {f.name}: {error}; it is {_allowed(f)}"
+                text = f"parameter {f.name}: {error}; give {_allowed(f)}"
                 if isinstance(f.default, str) and isinstance(node._parameter_overrides[f.name].value, bool):
                     text += '. YAML reads off, no, on and yes without quotes as false and true: write "off"'
                 raise InputError(text) from error

@@ -146,7 +146,9 @@ class Receiver:
         if not self._config.rectified and (note := rectified_note(message, self.input.topic)):
             self._log.inform(note, note)
         if model is not None and model.intrinsics is None:
-            note = "camera_info is not calibrated (k[0] is 0): no bearing is published"
+            note = (
+                "camera_info is not calibrated (k[0] is 0), so no bearing is published; calibrate the camera"
+            )
             self._log.inform("camera_info", note)
 
     @property

@@ -100,7 +100,7 @@ def check_range(host: HostBuffer, nbytes: int, offset: int) -> None:
     """Raise ValueError if the bytes from ``offset`` to ``offset + nbytes`` are not all in the buffer."""
     if offset < 0 or nbytes < 0 or offset + nbytes > host.nbytes:
         raise ValueError(
-            f"bytes {offset} to {offset + nbytes} are not in a buffer of {host.nbytes}; give a larger buffer"
+            f"bytes {offset} to {offset + nbytes} exceed the buffer of {host.nbytes} bytes; give a larger one"
         )
 
 

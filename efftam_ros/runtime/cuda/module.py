@@ -40,7 +40,7 @@ class KernelModule:
         if self._module is None:
             raise ValueError("this module was closed; load it again")
         function = self._cuda.call(
-            "cuModuleGetFunction", self._module, name.encode(), detail=f"the module has no kernel {name}"
+            "cuModuleGetFunction", self._module, name.encode(), detail=f"the CUDA module has no kernel {name}"
         )
         return Kernel(self._cuda, name, function, types)
 

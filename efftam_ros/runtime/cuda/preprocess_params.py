@@ -111,7 +111,9 @@ class PreprocessParameters:
 
     def _checked(self, image: Image, view: View) -> Encoding:
         if view.side != self._side:
-            raise ValueError(f"view has side {view.side}, these parameters are for side {self._side}")
+            raise ValueError(
+                f"the view's side is {view.side} px; it must be {self._side}, that of the network's input"
+            )
         return check_image(image)
 
 

@@ -87,7 +87,8 @@ class Places:
             )
         if self._fixed and self.has_run:
             raise ValueError(
-                f"{where} can't be bound again, because a fixed binding has run; make a new binding"
+                f"{where} can't be bound again, because the binding is fixed and a run has used it; make a"
+                " new one"
             )
         self.of[name] = pointer, shape
         return True

@@ -53,7 +53,7 @@ def open_device_pipeline(
             driver is checked first, because some libraries end the process without one.
     """
     if ATTENTION not in bundle.graphs:
-        raise BackendError(f"bundle {bundle.folder} lacks the graph {ATTENTION}", "export it again")
+        raise BackendError(f"bundle {bundle.folder} lacks the graph {ATTENTION}", "export the bundle again")
     # The driver is checked first, because TensorRT ends the process if no driver works.
     cuda, facts = _opened()
     with _failures_of(facts):

@@ -357,7 +357,7 @@ def _open(bundle: Bundle, name: str, threads: int) -> Any:
         session = onnxruntime.InferenceSession(str(path), options, providers=[PROVIDER])
     except Exception as error:  # onnxruntime's errors share no base class
         raise InputError(
-            f"onnxruntime can't load {path}: {str(error).splitlines()[0]}; export it again"
+            f"onnxruntime can't load {path}: {str(error).splitlines()[0]}; export the bundle again"
         ) from error
     bundle.check_session(name, session.get_inputs(), session.get_outputs())
     return session

@@ -205,7 +205,7 @@ class OrtBinding:
                 self._graph.give_up_capture(f"capture failed ({first_line(error)})")
                 return self.run()
             raise known or RuntimeError(
-                f"graph {self._graph.name} failed on the GPU ({first_line(error)}); start again"
+                f"graph {self._graph.name} failed on the GPU ({first_line(error)}); open the pipeline again"
             ) from error
         self._places.has_run = True
 

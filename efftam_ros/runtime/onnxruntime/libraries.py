@@ -124,7 +124,9 @@ def _libraries_missing(ort: Any, provider: str, missing: list[str]) -> BackendEr
         install = f"install TensorRT {version}: {_install(provider)}"
         if other is None:
             return BackendError(f"{reason}, which can't be loaded", install)
-        replaces = f"it replaces TensorRT {other}, so use another Python environment: {install}"
+        replaces = (
+            f"make another Python environment, because TensorRT {other} would be replaced; there {install}"
+        )
         return BackendError(f"{reason}; TensorRT {other} is installed", replaces)
     return BackendError(
         f"{reason}, which can't be loaded", f"{_install(provider)}, or put their folder into LD_LIBRARY_PATH"
@@ -202,7 +204,7 @@ def opening_error(error: BaseException, graph: str, path: Any, ort: Any) -> Exce
         InputError if the file is damaged or missing, else BackendError.
     """
     if type(error).__name__ in _BAD_GRAPHS:
-        return InputError(f"onnxruntime can't load {path}: {first_line(error)}; export it again")
+        return InputError(f"onnxruntime can't load {path}: {first_line(error)}; export the bundle again")
     return known_error(error, ort) or BackendError(
         f"onnxruntime {ort.__version__} can't open {graph} on the GPU ({first_line(error)})",
         "onnxruntime's messages above may give details; update onnxruntime-gpu or take another back end",

@@ -51,7 +51,7 @@ def check_outputs(outputs: Iterable[Output], inputs: Iterable[str | Path | None]
         for other, what in taken.items():
             # A new folder inside an input folder is allowed: it replaces nothing.
             if other in (place, *place.parents) and (output.kind, what) != ("new folder", "the input"):
-                raise InputError(f"{output} is {what} or lies in it; give another name")
+                raise InputError(f"{output} is the same as {what} or lies in it; give another name")
         taken[place] = str(output)
         if fault := _fault(output.kind, path):
             raise InputError(f"{output} {fault}")

@@ -123,8 +123,8 @@ def read_box(text: str) -> Box:
     box = Box(*numbers("--box", text, "X,Y,W,H", (4,)))
     if 0 < min(box.width, box.height) < MIN_SIDE_PX:
         raise InputError(
-            f"--box {text} is {box.width:g} x {box.height:g} px; give at least {MIN_SIDE_PX:g} x"
-            f" {MIN_SIDE_PX:g}, the whole target, or a --point on it"
+            f"--box {text} is {box.width:g} x {box.height:g} px; draw it around the whole target, at least"
+            f" {MIN_SIDE_PX:g} x {MIN_SIDE_PX:g} px, or give a --point on the target"
         )
     return box
 

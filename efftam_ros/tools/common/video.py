@@ -54,7 +54,7 @@ class VideoWriter:
             self._container = av.open(str(self._part), "w", format="mp4", options={"movflags": "+faststart"})
         except av.error.FFmpegError as error:
             self._place.close()
-            raise InputError(f"{self.path} can't be written ({error.strerror})") from None
+            raise InputError(f"{self.path} can't be written ({error.strerror}); write it elsewhere") from None
         rate = Fraction(fps).limit_denominator(1001)
         stream: Any = self._container.add_stream(
             "libx264", rate=rate, options={"crf": str(crf), "preset": "veryfast"}
@@ -77,7 +77,7 @@ class VideoWriter:
         import av
 
         if bgr.shape != (self.height, self.width, 3):
-            raise ValueError(f"frame is {bgr.shape}, the video {self.height}x{self.width}")
+            raise ValueError(f"the frame's shape is {bgr.shape}; it must be ({self.height}, {self.width}, 3)")
         if self.width % 2 or self.height % 2:
             bgr = np.pad(bgr, ((0, self.height % 2), (0, self.width % 2), (0, 0)), mode="edge")
         if self._first_ns is None:

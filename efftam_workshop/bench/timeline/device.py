@@ -93,7 +93,7 @@ def device_clock(is_gpu: bool) -> DeviceClock | None:
     except ImportError as error:
         return EventClock(f"CUPTI can't be imported ({error}); {INSTALL_CUPTI}")
     except Exception as error:  # cuptiError, or another exception of cupti-python for a missing library
-        return EventClock(f"CUPTI refuses ({' '.join(str(error).split())})")
+        return EventClock(f"CUPTI can't be used ({' '.join(str(error).split())})")
 
 
 def mapped(pairs: Sequence[tuple[float, int]]) -> Callable[[float], int]:

@@ -71,8 +71,8 @@ def require_parity(found: Sequence[GraphDeviation], limit: float = LIMIT) -> Non
     if failed:
         worst = max(failed, key=lambda one: (np.isnan(one.max_abs), one.max_abs))
         raise ParityError(
-            f"{worst.graph}: output {worst.output} is {worst.max_abs:.3g} off PyTorch ({worst.case}), "
-            f"{limit:g} is allowed; the bundle was not written"
+            f"{worst.graph}: output {worst.output} differs from PyTorch's by {worst.max_abs:.3g}"
+            f" ({worst.case}); at most {limit:g} is allowed: the bundle was not written"
         )
 
 

@@ -162,7 +162,9 @@ def _keep_timing_cache(library: Library, config: Any, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, bytes(memoryview(config.get_timing_cache().serialize())))
     except OSError as error:  # only a warning, because the engine is valid without the file
-        library.log.add("WARNING", f"timing cache {path} can't be written ({error.strerror})")
+        library.log.add(
+            "WARNING", f"timing cache {path} can't be written ({error.strerror}); free space there"
+        )
 
 
 class _BuildWatch:

@@ -145,8 +145,8 @@ class EngineBuilder:
         choice.engines = fp16
         reason = "not timed"
         if times:
-            reason = f"{times[INT8]:.3f} ms against {times[fastest]:.3f} ms of {fastest}"
-        self._reject(name, choice, f"{INT8}: {reason}; it must save {MIN_GAIN:.0%} of the time")
+            reason = f"it takes {times[INT8]:.3f} ms, {fastest} takes {times[fastest]:.3f} ms"
+        self._reject(name, choice, f"{INT8}: {reason}; INT8 must save {MIN_GAIN:.0%} of the time")
 
     def _try(self, name: str, form: str, attention: str, choice: _Choice, trials: EngineTrials) -> bool:
         """Build a form and compare it with the CPU; return whether it agrees.
@@ -180,7 +180,9 @@ class EngineBuilder:
             times = trials.times_ms(choice.engines)
         except RefusedError as refusal:
             choice.times_ms = {}
-            self._report(f"{name}: the forms can't be timed ({refusal}); {choice.engine.form} is kept")
+            self._report(
+                f"{name}: the forms of this engine can't be timed ({refusal}); {choice.engine.form} is kept"
+            )
             return
         choice.times_ms = {form: round(ms, 4) for form, ms in times.items()}
         choice.engines.sort(key=lambda engine: choice.times_ms[engine.form])

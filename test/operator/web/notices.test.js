@@ -52,7 +52,7 @@ test("what is not known of an old picture is not said", () => {
 test("two trackers on one graph are both named", () => {
   const { id, title, text } = causeAt({ status: { ...STATUS, trackers: ["/a/efftam_tracker", "/efftam_tracker"] } });
   assert.deepEqual([id, title], ["tracker", "TWO TRACKERS"]);
-  assert.match(text, /\/a\/efftam_tracker and \/efftam_tracker/);
+  assert.match(text, /\/a\/efftam_tracker, \/efftam_tracker/);
   assert.equal(causeAt({ status: { ...STATUS, trackers: ["/efftam_tracker"] } }), null);
 });
 

@@ -158,7 +158,7 @@ class TestAHostBuffer:
 
     @pytest.mark.parametrize(("shape", "offset"), [((17,), 0), ((2,), 60), ((1,), -4)])
     def test_gives_no_view_beyond_its_end(self, cuda: Cuda, shape: tuple[int, ...], offset: int) -> None:
-        with pytest.raises(ValueError, match="not in a buffer of 64"):
+        with pytest.raises(ValueError, match="exceed the buffer of 64 bytes"):
             HostBuffer(cuda, 64).view(np.float32, shape, offset)
 
     def test_has_an_address_for_kernels_until_it_is_freed(self, cuda: Cuda) -> None:

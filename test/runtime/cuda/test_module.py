@@ -24,7 +24,7 @@ class TestLoading:
         assert "install the package again" in str(error.value)
 
     def test_a_kernel_that_is_not_there_is_named(self, cuda: Cuda) -> None:
-        with pytest.raises(CudaError, match="the module has no kernel subtract"):
+        with pytest.raises(CudaError, match="the CUDA module has no kernel subtract"):
             KernelModule(cuda, PTX).kernel("subtract")
 
     def test_a_module_is_closed_once(self, fake: FakeGpu, cuda: Cuda) -> None:
