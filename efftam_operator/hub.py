@@ -315,7 +315,7 @@ class LastReceived:
         self.latency_ms = float("nan")
 
     def watched(self, now_s: float) -> bool:
-        """Note that pictures are received from now on.
+        """Record that somebody watches the pictures from now on.
 
         Returns whether the last picture is older than `OLD_S`, or there is none.
         """

@@ -94,7 +94,9 @@ class RerunFile:
         self._rr, self._stream, self._run = rerun, stream, rerun.escape_entity_path_part(run)
         self.images = 0
         self._shown: dict[str, Any] = {}
-        self._targets: dict[str, set[int]] = {}  # targets shown so far, by part of the run
+        self._targets: dict[
+            str, set[int]
+        ] = {}  # ids of the targets shown so far; the key names the part of the run
 
     def write(
         self,

@@ -158,9 +158,9 @@ class AutopilotLink:
 
         ``kind``: the type of the message. ``boot_s``: the time since boot that the message carries.
 
-        A restart is detected by two conditions. The time since boot goes back in a message that is streamed.
-        And the new time since boot is shorter than the time for which our clock has run since the newest time
-        since boot arrived.
+        The autopilot was restarted if both conditions hold: (1) A streamed message carries a shorter time
+        since boot than the newest one received. (2) This time is shorter than the time that our clock has
+        measured since that newest one arrived.
 
         A message that is sent on request may carry an old time without a restart: PX4 makes message 280 soon
         after its boot. A message that repeats its last time is no sign of a restart either: PX4 repeats

@@ -93,7 +93,9 @@ def _read_csv(path: Path, text: str) -> Recording:
     rows = csv.DictReader(text.splitlines(), skipinitialspace=True)
     missing = [name for name in NEEDED if name not in (rows.fieldnames or ())]
     if missing:
-        raise InputError(f"{path} has no column {', '.join(missing)}; its first line names {COLUMNS}")
+        raise InputError(
+            f"{path} has no column {', '.join(missing)}; its first line must name the columns {COLUMNS}"
+        )
     poses = []
     for row in rows:
         numbers = {name: _number(path, rows.line_num, name, row[name]) for name in NEEDED}

@@ -74,7 +74,8 @@ class PositionNodeConfig(PositionConfig):
 
     @property
     def origin(self) -> GeoPoint | None:
-        """The origin of the local frame, if poses come from pose or tf; None if it is unknown."""
+        """The origin of the local frame; None if it is unknown. Only poses from the topic `pose` or from tf
+        need it."""
         point = GeoPoint(self.origin_latitude, self.origin_longitude, self.origin_altitude)
         return point if point.is_place else None
 

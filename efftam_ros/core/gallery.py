@@ -180,8 +180,10 @@ class Gallery:
         return last is None or self.is_doubted or not 0 <= stamp_ns - last < ASKED_NS
 
     def look(self, vector: Vector, stamp_ns: int, learns: bool) -> None:
-        """Judge a look at the followed box. ``learns``: whether the look may be learnt, because the target is
-        seen clearly and alone."""
+        """Compare a vector of the followed box with the kept looks, and store its likeness.
+
+        ``learns``: whether the vector may become a kept look, because the target is seen clearly and alone.
+        """
         self._asked_ns = stamp_ns
         value = self.likeness(vector)
         if not math.isnan(value):

@@ -270,8 +270,9 @@ class MotionFilter:
         """Return the squared Mahalanobis distance of a box's centre from the predicted centre (2 degrees of
         freedom).
 
-        A box that is smaller than predicted may show a target that is partly hidden. Its distance is that of
-        the nearest centre which the whole target could have. ``quality``: predicted IoU of the box, 0..1.
+        A box that is smaller than predicted may show a target that is partly hidden. Then the whole target
+        may have several centres; the distance is that of the one nearest to the prediction. ``quality``:
+        predicted IoU of the box, 0..1; the lower it is, the less the distance counts.
         """
         offset = np.array([box.cx, box.cy]) - self._x[:2]
         slack = np.maximum(self._x[4:] - np.array([box.width, box.height]), 0.0) / 2

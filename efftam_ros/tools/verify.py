@@ -25,8 +25,8 @@ from efftam_ros.tools.common.options import (
 from efftam_ros.tools.common.terminal import print_table
 
 LANES = (1, 2)
-"""Numbers of targets that are compared, because one and several targets run differently. With one target the
-next image is encoded ahead; several targets share the features of an image."""
+"""The comparison is made with one target and with two, because the pipeline computes them differently: with
+one target the next image is encoded ahead; several targets share the features of an image."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

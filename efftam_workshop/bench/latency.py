@@ -110,7 +110,9 @@ def feed(size: tuple[int, int], seconds: float, reliability: str, *, select: boo
         pictures = endless(size)
         next(pictures)  # draws all pictures before the first one is published
         if not publish(endless(SMALL), lambda: len(ages) >= 10, PATIENCE_S, False):
-            raise InputError(f"the node answered no image within {PATIENCE_S:g} s")
+            raise InputError(
+                f"the node published no answer to an image within {PATIENCE_S:g} s; look at its log"
+            )
         if select and not publish(pictures, lambda: bool(measured), PATIENCE_S, True):
             raise InputError(f"the node did not follow the target; its diagnostics: {values or 'none'}")
         if select:

@@ -332,7 +332,7 @@ def jittered(box: Box, name: str, repeat: int) -> Box:
 
 @dataclass
 class Passes:
-    """All passes of one tracker configuration."""
+    """All runs over the sequences with one tracker configuration."""
 
     name: str
     passes: dict[str, list[Pass]] = field(default_factory=dict)

@@ -1,8 +1,9 @@
 """SAMURAI's motion filter and candidate selection, exactly as the reference computes them (arXiv 2411.11922).
 
-The reference's behaviour at its commit 76ba195 is reproduced with its defects: coordinates are network
-pixels, velocities are per frame, and empty masks are boxes of zeros, which may start the filter. Use it as a
-baseline and for its golden trace only; a vehicle should use `default.DefaultPolicy`.
+This module reproduces the reference at commit 76ba195 with its defects: coordinates are network pixels,
+velocities are per frame, and an empty mask is a box of zeros, with which the filter may even be started. Use
+this module only as a baseline, and to compare with the recorded trace of the reference. A vehicle should use
+`default.DefaultPolicy`.
 """
 
 from __future__ import annotations

@@ -110,7 +110,8 @@ were chosen on the choosing half. They raise the overlap with the truth by 0.035
 cases, none worse). For many larger targets they would lower the overlap. If the box could also be made
 smaller, they would lower it for most targets."""
 SHARE = 0.7
-"""Exponent. A side of the box is multiplied by (drawn side / side of the compared boxes) ** `SHARE`."""
+"""Exponent of the correction. Each side of the box is multiplied by the ratio of the side that the user drew
+to the mean side of the first boxes after the selection, to the power of `SHARE`."""
 MOST = 2.0
 """Largest factor on a side of the published box."""
 CONTINUED = 0.03

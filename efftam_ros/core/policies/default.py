@@ -263,7 +263,7 @@ class DefaultPolicy(Policy):
 
     def begin(self, candidates: Candidates, context: FrameContext) -> Choice:
         self._scale = MaskScale(context.drawn, context.size)
-        # The user selected the target here. Presence does not overrule a selection.
+        # In the image in which the user selects the target, a low presence does not refuse a candidate.
         index = whole(candidates) if context.drawn is None else best_quality(candidates)
         return accept_if_visible(candidates, index, present=True)
 

@@ -196,8 +196,8 @@ class PromptedExtent(TargetExtent):
         return number, box
 
     def _continuing(self, candidates: Candidates, index: int, followed: Box) -> int:
-        """Return the index of the candidate that continues the prompted extent; ``index`` itself if no other
-        candidate fits it clearly better."""
+        """Return the index of the candidate that covers as much of the object as the selection did; ``index``
+        itself if no other candidate fits clearly better."""
         fits = [fit for fit in self._fits if len(fit) == len(candidates)]
         if not fits:
             return index

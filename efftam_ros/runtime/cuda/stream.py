@@ -64,7 +64,7 @@ class Stream:
         width, height = columns.stop - columns.start, rows.stop - rows.start
         if min(width, height) < 1 or rows.start < 0 or columns.start < 0 or columns.stop > pitch:
             raise ValueError(
-                f"rows {rows}, bytes {columns} are not in a matrix with rows of {pitch} bytes;"
+                f"rows {rows} and bytes {columns} lie outside the matrix, whose rows have {pitch} bytes;"
                 " give a part of the matrix"
             )
         end = (rows.stop - 1) * pitch + columns.stop

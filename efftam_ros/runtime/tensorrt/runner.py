@@ -289,7 +289,8 @@ class TrtBinding:
         self._require("execute_async_v3", self._context.execute_async_v3, self._stream.handle)
 
     def _capture(self) -> None:
-        """Capture the launches of a run as a CUDA graph. If this fails, `launch` states the reason."""
+        """Capture the kernel launches of one run as a CUDA graph. If this fails, the attribute `launch` holds
+        the reason."""
         try:
             with self._stream.capture() as captured:
                 self._enqueue()
@@ -334,7 +335,7 @@ def _check_tensors(
         for name in found:
             if engine.get_tensor_location(name) != trt.TensorLocation.DEVICE:
                 raise BackendError(
-                    f"the engine of {graph} needs {kind} {name} in host memory, not on the device",
+                    f"the engine of {graph} can't be used: it needs {kind} {name} in host memory",
                     _BUILD_AGAIN,
                 )
 

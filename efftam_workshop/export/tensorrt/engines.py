@@ -197,7 +197,8 @@ class EngineBuilder:
         """Add the FP32 engine. Raises BackendError if even this engine disagrees with the CPU."""
         if not self._try(name, FP32, "", choice, trials):
             raise BackendError(
-                f"no engine of {name} agrees with the CPU ({choice.rejected[-1]})",
+                f"every engine of {name} was rejected, because its outputs differ from the CPU's"
+                f" ({choice.rejected[-1]})",
                 "nothing was stored; report this with the versions that efftam doctor prints",
             )
 
