@@ -337,7 +337,7 @@ def test_the_page_on_flight_states_the_waits_of_the_code():
         f"No answer has arrived for {config.silence:g} s",
         f"no rate for {waits.CONTROLLER_SILENT_S:g} s",
         f"at rest for {waits.STANDS_S:g} s",
-        f"or for {waits.CREEP_S:g} s if it turned slower",
+        f"or for {waits.CREEP_S:g} s if the gimbal turned slower",
         f"`first_rate` ({math.degrees(config.first_rate):.1f} degrees/s)",
         f"at most at {100 * config.cautious_share:g} % of the largest rate for {config.cautious_time:g} s",
         f"rolled** by more than {math.degrees(MAX_ROLL):g} degrees",
