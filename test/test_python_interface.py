@@ -533,7 +533,7 @@ def test_a_wheel_tracks_a_video_by_five_lines(tmp_path: Path):
     assert (len(lines), done.returncode) == (10, 2), done.stderr
     assert file == str(tmp_path / "site" / "efftam_ros" / "__init__.py")
     (line,) = done.stderr.splitlines()
-    assert "it needs tqdm" in line
+    assert "this command needs tqdm" in line
     assert "pip install '.[workshop]'" in line
 
 

@@ -242,7 +242,7 @@ def test_what_stops_being_like_the_target_is_given_up_with_both_figures_in_the_r
     assert tracks[29].state is TrackState.TRACKING
     given_up = next(track for track in tracks[30:] if track.state is TrackState.LOST)
     assert given_up.reason.code is ReasonCode.CHANGED
-    assert f"({UNLIKE:.2f} of " in given_up.reason
+    assert f"likeness {UNLIKE:.2f}, usually {USUAL:.2f}" in given_up.reason
     assert given_up.likeness == pytest.approx(UNLIKE)
     assert not given_up.measured
     assert math.isnan(tracks[-1].likeness)

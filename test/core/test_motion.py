@@ -317,7 +317,7 @@ def test_an_empty_or_non_finite_box_is_never_measured(box):
 
 def test_the_past_cannot_be_predicted():
     motion = MotionFilter(5, Box(10, 10, 20, 20))
-    with pytest.raises(ValueError, match="past"):
+    with pytest.raises(ValueError, match="before the state"):
         motion.predict(4)
 
 

@@ -42,7 +42,7 @@ def test_float16_weights_are_compared_with_the_rounded_network(bundle):
             "memory_encoder",
             "no_pointer",
             lambda old: old + 0.25,
-            "output stored_pointer is 0.25 off",
+            "output stored_pointer differs from PyTorch's by 0.25",
             "absent",
         ),
         (
@@ -67,7 +67,7 @@ def test_a_changed_weight_is_found_in_its_graph_output_and_case(
     with pytest.raises(InputError, match="the bundle was not written") as refusal:
         require_parity(compare_with_network(changed, network("compact")))
     assert str(refusal.value).startswith(f"{graph}: {starts}")
-    assert f"({case}), 0.001 is allowed" in str(refusal.value)
+    assert f"({case}); at most 0.001 is allowed" in str(refusal.value)
 
 
 def test_of_the_cases_of_an_output_the_worst_is_told(bundle, network, monkeypatch):

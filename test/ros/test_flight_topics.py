@@ -307,7 +307,7 @@ def test_a_switch_of_target_is_one_between_two_that_were_followed(loop, capfd):
         loop._on_velocity(TargetVelocity(target_id=target_id, steered=steered, state=state))
         assert len(loop._control.on_estimate.mock_calls) == count + steered
     lines = [line for line in capfd.readouterr().err.splitlines() if "now steering" in line]
-    assert [re.findall(r"target (\d) \(was (\d)\)", line) for line in lines] == [[("1", "0")]]
+    assert [re.findall(r"target (\d) \(before: target (\d)\)", line) for line in lines] == [[("1", "0")]]
 
 
 def test_a_selection_that_no_tracker_would_get_is_answered(bridge):
@@ -335,5 +335,5 @@ def test_the_station_is_shown_the_target_that_is_steered_by_and_its_stop_is_for_
         assert len(boxes) == len(velocities) == count + steered
         assert node._tracker.select(Selection(1)) is None
         assert (selections[-1].kind, selections[-1].target_id) == (TargetSelection.CLEAR, stops)
-    lines = [line for line in capfd.readouterr().err.splitlines() if "now showing" in line]
-    assert [re.findall(r"target (\d) \(was (\d)\)", line) for line in lines] == [[("2", "0")]]
+    lines = [line for line in capfd.readouterr().err.splitlines() if "now show target" in line]
+    assert [re.findall(r"target (\d) \(before: target (\d)\)", line) for line in lines] == [[("2", "0")]]

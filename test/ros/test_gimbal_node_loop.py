@@ -133,7 +133,7 @@ def test_a_switch_of_target_is_announced_and_stays_within_the_limits(flight, cap
         lambda status: status.reason_code == ReasonCode.STEERING_SWITCHED and status.yaw_rate < -0.05
     )
     flight.run_until(lambda status: status.phase == GimbalStatus.FOLLOWING and not status.reason)
-    assert "now steering by target 1 (was 0)" in capfd.readouterr().err
+    assert "now steering by target 1 (before: target 0)" in capfd.readouterr().err
     limits = ControlConfig()
     # To the right is negative about the axis that points up.
     yaws = [(stamp_ns(message.header.stamp) * 1e-9, -message.twist.angular.z) for message in flight.rates]
@@ -151,7 +151,7 @@ def test_a_bridge_that_reads_rates_in_another_frame_ends_steering_that_was_enabl
     flight.manager.publish(GimbalManager(control=GimbalManager.HELD, alive=True, yaw_lock=False))
     stopped = flight.run_until(lambda status: not status.enabled and not status.sending)
     assert stopped.yaw_rate == 0.0
-    with pytest.raises(InputError, match="yaw_lock is True here and False in efftam_mavlink"):
+    with pytest.raises(InputError, match="yaw_lock is True in efftam_gimbal and False in efftam_mavlink"):
         flight.loop.set_enabled(True)
 
 

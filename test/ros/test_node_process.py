@@ -96,7 +96,7 @@ def test_a_signal_while_the_network_is_loaded_ends_the_process_in_order(processe
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("-p", "lost_after:=1"), "it is a number with a decimal point from 0 to 60"),
+        (("-p", "lost_after:=1"), "give a number with a decimal point from 0 to 60"),
         (("-p", "policy:=best"), "policy is 'best'; choose one of default, samurai, efficienttam"),
         (("--params-file", "/nowhere/tracker.yaml"), "/nowhere/tracker.yaml"),
     ],

@@ -199,7 +199,7 @@ class TestAMachineThatCant:
             (
                 "CUDA failure 700: illegal address\nsecond line",
                 RuntimeError,
-                "failed on the GPU .*address.; start",
+                "failed on the GPU .*address.; open the pipeline again",
             ),
         ],
     )

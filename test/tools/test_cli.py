@@ -76,7 +76,7 @@ def test_without_the_workshop_its_commands_and_the_help_name_the_extra(efftam_he
 def test_a_command_whose_packages_are_missing_names_them_and_the_extra(name, efftam_here, monkeypatch):
     found = importlib.util.find_spec
     monkeypatch.setattr(cli, "find_spec", lambda name: None if name in ("tqdm", "torch") else found(name))
-    missing = {"eval": "it needs tqdm", "export": "it needs torch, tqdm"}[name]
+    missing = {"eval": "this command needs tqdm", "export": "this command needs torch, tqdm"}[name]
     given = {"eval": ["."], "export": ["x.pt", "--config", "efficienttam_ti", "--out", "o"]}[name]
     assert_refused(efftam_here(name, *given), missing, "pip install '.[workshop]'")
 

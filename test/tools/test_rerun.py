@@ -52,6 +52,7 @@ def test_a_run_of_a_video_shows_each_image_with_its_result(efftam, square_video:
     frames = json.loads((tmp_path / "t.json").read_text())["frames"]
     rows = rows_of(tmp_path / "first.rrd")
     names = {"image", "image/box", "image/mask", "image/velocity", "presence", "likeness", "velocity"}
+    names.add("confidence")
     assert set(rows) == {f"/first/{name}" for name in {*names, "state"}}
     for name in names:
         assert [time for time, _ in rows[f"/first/{name}"]] == [i * 100_000_000 for i in range(12)], name

@@ -198,7 +198,7 @@ GOOD = bomb(96, 72, [4, 864])
 @pytest.mark.parametrize(
     ("stored", "count", "words"),
     [
-        (bomb(96, 72), 4, "bits is uint8 [4, 1048576] for 4 masks of 96 x 72 px"),
+        (bomb(96, 72), 4, "bits is uint8 [4, 1048576], which does not fit 4 masks of 96 x 72 px"),
         (bomb(96, 72, [4, 863]), 4, "bits is uint8 [4, 863]"),
         ({"shape": np.array([4, 72, 96])}, 4, "bits"),
         (GOOD | {"shape": np.array([4, 72, 96], object)}, 4, "Object arrays"),
