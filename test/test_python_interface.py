@@ -108,6 +108,9 @@ def test_results_equal_those_of_the_command(tracker: et.Tracker, clip: Path, tmp
     likeness = [f["likeness"] for f in frames]
     assert [None if math.isnan(r.likeness) else r.likeness for r in results] == likeness
     assert likeness[0] is None is not likeness[-1]
+    confidence = [f["confidence"] for f in frames]
+    assert [None if math.isnan(r.confidence) else r.confidence for r in results] == confidence
+    assert confidence[0] is None is not confidence[-1]
 
 
 def test_a_folder_a_list_and_a_loop_give_the_same(tracker: et.Tracker, folder: Path):

@@ -28,7 +28,8 @@ def command():
             for stamp in (6, 7, 8):
                 box = Box(stamp, 2, 30, 40)
                 motion = Motion(stamp, box, (12.0, -7.0), np.eye(4))
-                track = Track(stamp, TrackState.TRACKING, box, True, 0.9, 0.75, motion=motion, likeness=0.6)
+                scores = {"likeness": 0.6, "confidence": 0.8}
+                track = Track(stamp, TrackState.TRACKING, box, True, 0.9, 0.75, motion=motion, **scores)
                 drawn.show(PICTURE, track)
 
         thread = threading.Thread(target=work, daemon=True)
@@ -64,12 +65,13 @@ def test_the_box_drawn_on_the_first_picture_is_the_prompt(command):
             frame = (await client.until(lambda: client.frames))[0]
             assert frame.stamp_ns == 5
             (waiting,) = (await client.until(lambda: client.messages("track")))[0]["targets"]
-            assert (waiting["presence"], waiting["quality"]) == (None, None)
+            assert (waiting["presence"], waiting["quality"], waiting["confidence"]) == (None, None, None)
             assert (await select(client))["ok"]
             await client.until(lambda: client.messages("track")[-1]["stamp"] == "8")
             (told,) = client.messages("track")[-1]["targets"]
             assert (told["box"], told["velocity"]) == ([8, 2, 30, 40], [12, -7])
             assert (told["presence"], told["quality"], told["likeness"]) == (0.9, 0.75, 0.6)
+            assert told["confidence"] == 0.8
 
     asyncio.run(draw())
     thread.join()

@@ -114,15 +114,18 @@ def test_a_mask_selects_too(efftam, square_video: Path, tmp_path: Path):
 
 def test_a_record_has_what_is_known_and_null_for_the_rest():
     lost = Track(stamp_ns=1_500_000_001, state=TrackState.LOST, reason=because("absent for 1.2 s"))
-    guessed = Track(0, TrackState.COASTING, Box(1, 2, 3, 4), presence=0.25, quality=0.5, likeness=0.75)
+    scores = {"presence": 0.25, "quality": 0.5, "likeness": 0.75, "confidence": 0.625}
+    guessed = Track(0, TrackState.COASTING, Box(1, 2, 3, 4), **scores)
     record = frame_record(3, {5: lost, 0: guessed})
     assert (record["index"], record["stamp"], record["stamp_ns"]) == (3, pytest.approx(1.5), "1500000001")
     assert (record["box"], record["velocity"], record["likeness"]) == (None, None, None)
+    assert record["confidence"] is None
     assert (record["reason"], record["reason_code"]) == ("absent for 1.2 s", 1)
     assert (record["targets"][0]["reason"], record["targets"][0]["reason_code"]) == ("", 0)
     first, second = record["targets"]  # by id; the frame's own fields are those of the one that leads
     assert (first["id"], first["box"], first["measured"]) == (0, [1.0, 2.0, 3.0, 4.0], False)
     assert (first["presence"], first["iou"], first["likeness"]) == (0.25, 0.5, 0.75)
+    assert first["confidence"] == 0.625
     assert second == {"id": 5} | {name: record[name] for name in second if name != "id"}
     json.dumps(record, allow_nan=False)
 
