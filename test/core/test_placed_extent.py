@@ -31,7 +31,7 @@ def placed(head: BoxHead, drawn: Box, prompted: Box | None, mask: Box, size: tup
     """The box after as many images with this mask as are compared."""
     one = PlacedExtent(head, drawn, prompted)
     found = candidates(mask)
-    for _ in range(EXTENT_FRAMES):
+    while not one.is_settled:
         one.add(found, 0)
     return one.shown(found, 0, mask, mask, size)[1]
 

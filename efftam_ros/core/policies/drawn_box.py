@@ -265,6 +265,7 @@ class PlacedExtent(TargetExtent):
         self._head = head
         of_mask = [np.nan] * 4 if prompted is None else prompted.edges()
         self.cues = EdgeCues(np.array(drawn.edges()), np.array(of_mask))
+        self.is_settled = False
         # For the newest frames: by how much each edge was moved, as a share of the mask's width or height.
         self._relations: deque[Edges] = deque(maxlen=RELATED_FRAMES)
 
