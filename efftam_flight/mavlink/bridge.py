@@ -306,8 +306,8 @@ class Bridge:
             )
 
     def _report(self, severity: Severity, text: str) -> bool:
-        """Log a line, and send warnings and errors to the ground stations too. Return False, and do nothing,
-        if the same line was logged less than `REPORT_AGAIN_S` ago."""
+        """Log a line, and send all but an INFO to the ground stations too. Return False, and do nothing, if
+        the same line was logged less than `REPORT_AGAIN_S` ago."""
         now_s = self._clock().steady_s
         if now_s - self._reported.get(text, -math.inf) < REPORT_AGAIN_S:
             return False

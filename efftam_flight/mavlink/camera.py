@@ -129,6 +129,7 @@ class CameraComponent:
         self._status = BoxReport(0)
         self._received_s: float | None = None
         self._sent_status: tuple[int, int] | None = None
+        self._announced_lost = True  # whether the last announced state was LOST; true before any is announced
         # The newest position of the target, and its arrival, s.
         self._position: tuple[PositionReport | None, float] = (None, -math.inf)
         # The interval of each requested stream, s, by (message id, requester).
@@ -158,6 +159,7 @@ class CameraComponent:
         self._status, self._received_s = status, now.steady_s
         clock = image_clock(status.stamp_ns, now)
         self._image_offset_ns = 0 if clock is None else clock[1] - now.stamp_ns
+        self._announce()
         self._send_change()
         for command in self._commands.values():
             if command.refusal and status.stamp_ns >= command.request.stamp_ns:
@@ -237,7 +239,22 @@ class CameraComponent:
                 f"no answer of the tracker for {now.steady_s - self._received_s:.1f} s; is it running?",
             )
             self._status = replace(self._status, state=TrackState.LOST)
+            self._announce()
             self._send_change()
+
+    def _announce(self) -> None:
+        """Report in a text when the target is tracked, with the confidence, and when it is LOST. The tracking
+        status of MAVLink has no field for the confidence."""
+        status = self._status
+        if status.state is TrackState.IDLE:
+            self._announced_lost = True
+        elif status.state is TrackState.LOST and not self._announced_lost:
+            self._announced_lost = True
+            self._report(Severity.NOTICE, f"target {status.target_id}: LOST")
+        elif status.state is TrackState.TRACKING and self._announced_lost and status.measured:
+            self._announced_lost = False
+            known = "" if math.isnan(status.confidence) else f", confidence {status.confidence:.2f}"
+            self._report(Severity.NOTICE, f"target {status.target_id}: TRACKING{known}")
 
     def _send_change(self) -> None:
         status = (status_flags(self._status.state, self.config.lost_status), self._status.selection)

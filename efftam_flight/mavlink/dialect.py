@@ -23,6 +23,7 @@ class Severity(IntEnum):
 
     ERROR = mav.MAV_SEVERITY_ERROR
     WARNING = mav.MAV_SEVERITY_WARNING
+    NOTICE = mav.MAV_SEVERITY_NOTICE
     INFO = mav.MAV_SEVERITY_INFO
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from efftam_flight.bridge_config import BridgeConfig
 from efftam_flight.mavlink.bridge import Bridge
 from efftam_flight.mavlink.camera import firmware_version
-from efftam_flight.mavlink.dialect import mav
+from efftam_flight.mavlink.dialect import Severity, mav
 from efftam_flight.mavlink.tracking_status import StreamView
 from efftam_flight.values import NS
 from efftam_ros.core.types import TrackState
@@ -159,6 +159,31 @@ def test_commands_for_others_are_not_answered(target):
     scene = Scene()
     assert scene.ask(RECT, *BOX, target=target) == []
     assert scene.desk.requests == []
+
+
+def test_the_station_reads_when_the_target_is_tracked_with_its_confidence_and_when_it_is_lost():
+    scene = Scene()
+    tracked = replace(status(TrackState.TRACKING), measured=True, confidence=0.934, target_id=3)
+    for answer in (
+        status(TrackState.ACQUIRING),
+        tracked,
+        replace(tracked, state=TrackState.COASTING, measured=False),
+        replace(tracked, confidence=0.5),  # the confidence of every image is in `bbox`
+        replace(tracked, state=TrackState.LOST, box=None, measured=False),
+        replace(tracked, state=TrackState.LOST, box=None, measured=False),
+        replace(tracked, confidence=NAN),
+        status(TrackState.IDLE),
+        status(TrackState.LOST),
+    ):
+        scene.bridge.track(answer)
+        scene.run()
+    texts = scene.station.of("STATUSTEXT")
+    assert [text.text for text in texts] == [
+        "target 3: TRACKING, confidence 0.93",
+        "target 3: LOST",
+        "target 3: TRACKING",
+    ]
+    assert {text.severity for text in texts} == {Severity.NOTICE}
 
 
 def test_nobody_asking_is_said_once():
