@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,6 +120,15 @@ class Looks:
         return 0.0 if math.isnan(lead) else min(lead, USUAL_DROP)
 
 
+class TrackLook(NamedTuple):
+    """A look of an unbroken track: its stamp in ns, its vector, and its likeness to the target, directly or
+    along the track."""
+
+    stamp_ns: int
+    vector: Vector
+    likeness: float
+
+
 class Gallery:
     """The kept looks of one target, and whether its latest looks were doubted."""
 
@@ -137,11 +147,13 @@ class Gallery:
         self._waiting: tuple[int, Vector] | None = None
         # How many of the next looks may be learnt although they are unlike the look of the selection.
         self._unsettled = 0
+        # An earlier look of the unbroken track; None after a miss.
+        self._earlier: TrackLook | None = None
         self.likeness_now = math.nan
         """Likeness of the last look; NaN before the first look, and after a miss."""
         self.deficit_now = math.nan
-        """By how much the likeness of the last look was below the usual one. NaN before the look of the
-        selection is added, and 0 right after that."""
+        """By how much the likeness of the last look, directly or along the unbroken track, was below the
+        usual one. NaN before the look of the selection is added, and 0 right after that."""
 
     def add_prompt(self, vector: Vector, stamp_ns: int) -> None:
         """Add the look of the selected box.
@@ -155,6 +167,7 @@ class Gallery:
             del self._kept[MOST:]
             self._asked_ns, self._unsettled, self.deficit_now = stamp_ns, MOST // 2, 0.0
             self.miss()
+            self._earlier = TrackLook(stamp_ns, vector, 1.0)
 
     def likeness(self, vector: Vector) -> float:
         """Return the highest cosine of a look with the kept ones, -1..1; NaN where no look is kept, or this
@@ -187,12 +200,32 @@ class Gallery:
         self._asked_ns = stamp_ns
         value = self.likeness(vector)
         if not math.isnan(value):
-            self.likeness_now, self.deficit_now = value, self.deficit(value)
+            self.likeness_now = value
+            self.deficit_now = self.deficit(self._followed_likeness(value, vector, stamp_ns))
             self._judge(value, vector, stamp_ns, learns)
         # The number of doubted looks is checked too, because of videos with few images per second. There, two
         # doubted looks alone would last for `DOUBT_NS`.
         lasts = self._doubts > MOST // 2 and stamp_ns - self._doubted_ns >= DOUBT_NS
         self.is_other = self.is_doubted and lasts
+
+    def _followed_likeness(self, value: float, vector: Vector, stamp_ns: int) -> float:
+        """Return the likeness of a look to the target, either directly or along the unbroken track.
+
+        A target that turns becomes unlike all kept looks, but each of its looks is like the one before. An
+        object that takes the target's place is unlike the look before, too. Along the track, the likeness is
+        the lowest one of two looks in a row. These are at least `ASKED_NS` apart: from one image to the next
+        every change is small.
+
+        ``value``: the likeness of the look to the kept ones. The result is at least as high.
+        """
+        earlier = self._earlier
+        if earlier is None or stamp_ns < earlier.stamp_ns:
+            self._earlier = TrackLook(stamp_ns, vector, value)
+            return value
+        followed = max(value, min(earlier.likeness, float(earlier.vector @ vector)))
+        if stamp_ns - earlier.stamp_ns >= ASKED_NS:
+            self._earlier = TrackLook(stamp_ns, vector, followed)
+        return followed
 
     def _judge(self, value: float, vector: Vector, stamp_ns: int, learns: bool) -> None:
         """Decide, by the likeness ``value`` of a look, whether the look is doubted, and whether it is
@@ -225,7 +258,7 @@ class Gallery:
         """Note that the target is not seen. Doubts and the last likeness are discarded, because the next look
         may show another object."""
         self.is_doubted = self.is_other = False
-        self._waiting, self.likeness_now = None, math.nan
+        self._waiting, self._earlier, self.likeness_now = None, None, math.nan
 
     def _keep(self, vector: Vector) -> None:
         """Keep a look. If too many are kept, the one that is most similar to another one is dropped, but

@@ -42,11 +42,13 @@ def run(
     images: int = 90,
     seen: Callable[[int], bool] = lambda i: True,
     growth: Callable[[int], float] = lambda i: 1.0,
+    other: Callable[[int], bool] = lambda i: False,
 ) -> list[Track]:
     """Follow a target at rest for three seconds.
 
     ``likeness(i)``: likeness of what is in image i, None: no identity network; ``seen(i)``: whether
-    the network sees the target; ``growth(i)``: factor on its sides.
+    the network sees the target; ``growth(i)``: factor on its sides; ``other(i)``: another object is in its
+    place.
     """
     now = [0]
 
@@ -55,7 +57,11 @@ def run(
         found = certain_candidate(Box.from_centre(100, 100, side, side))
         return found if seen(now[0]) else replace(found, presence_logit=-10.0)
 
-    describe = None if likeness is None else ScriptedLooks(lambda box: likeness(now[0]) if now[0] else 1.0)
+    describe = (
+        None
+        if likeness is None
+        else ScriptedLooks(lambda box: likeness(now[0]) if now[0] else 1.0, lambda box: other(now[0]))
+    )
     config = TrackerConfig(least_confidence=least)
     tracker = one_target(ScriptedPipeline(script, SPEC), config, describe=describe)
     tracks = []
@@ -76,12 +82,29 @@ def test_before_the_selected_crop_is_described_the_confidence_is_not_known():
     assert all(math.isnan(track.confidence) for track in run(None))
 
 
-def test_confidence_falls_by_what_is_missing_of_the_usual_likeness_within_one_look():
+def test_when_another_object_takes_the_place_confidence_falls_by_what_is_missing_of_the_usual_likeness():
     missing = 0.3
-    tracks = run(lambda i: USUAL if i < 60 else USUAL - missing)
+    tracks = run(lambda i: USUAL if i < 60 else USUAL - missing, other=lambda i: i >= 60)
     fallen = pytest.approx(sigmoid(CLAIM_LOG_ODDS - CLAIM_DEFICIT * missing), abs=0.01)
     assert tracks[59].confidence == AS_USUAL
     assert tracks[60 + APART + 1].confidence == fallen
+
+
+def test_a_target_that_turns_keeps_its_confidence_although_it_becomes_unlike_itself():
+    """It was followed all the time. What it looks like then is not learnt: it is far from the kept looks."""
+    turning = lambda i: USUAL if i < 60 else max(USUAL - 0.03 * (i - 60), 0.4)  # noqa: E731
+    tracks = run(turning)
+    assert tracks[-1].likeness == pytest.approx(0.4, abs=0.02)
+    assert tracks[-1].confidence == AS_USUAL
+
+
+def test_after_a_miss_only_the_kept_looks_count():
+    """What comes back may be another object, however like the target's last look it is."""
+    turning = lambda i: USUAL if i < 60 else max(USUAL - 0.03 * (i - 60), 0.8)  # noqa: E731
+    tracks = run(turning, images=100, seen=lambda i: not 80 <= i < 83)
+    assert tracks[79].confidence == AS_USUAL
+    after = sigmoid(CLAIM_LOG_ODDS - CLAIM_DEFICIT * (USUAL - 0.8))
+    assert next(one for one in tracks[83:] if one.measured).confidence == pytest.approx(after, abs=0.01)
 
 
 def test_of_a_target_without_a_usual_likeness_the_limit_of_what_is_learnt_counts_as_usual():
@@ -120,7 +143,7 @@ def test_the_image_of_a_return_has_the_confidence_of_what_is_seen_in_it():
 
 
 def test_a_claim_below_the_limit_counts_as_missed_with_both_numbers_in_the_reason():
-    tracks = run(lambda i: USUAL if i < 60 else USUAL - 0.3, least=0.9)
+    tracks = run(lambda i: USUAL if i < 60 else USUAL - 0.3, least=0.9, other=lambda i: i >= 60)
     missed = next(track for track in tracks if not track.measured)
     assert 60 * SECOND // FPS < missed.stamp_ns <= (60 + APART + 1) * SECOND // FPS
     assert missed.state is TrackState.COASTING
@@ -131,13 +154,17 @@ def test_a_claim_below_the_limit_counts_as_missed_with_both_numbers_in_the_reaso
 
 
 def test_the_target_is_claimed_again_once_it_looks_as_before():
-    tracks = run(lambda i: USUAL - 0.3 if 40 <= i < 60 else USUAL, least=0.9)
+    hidden = lambda i: 40 <= i < 60  # noqa: E731
+    tracks = run(lambda i: USUAL - 0.3 if hidden(i) else USUAL, least=0.9, other=hidden)
     assert not any(track.measured for track in tracks[40 + APART + 1 : 60])
     assert tracks[-1].state is TrackState.TRACKING
 
 
 def test_without_a_limit_the_same_target_stays_claimed():
-    assert all(track.measured for track in run(lambda i: USUAL if i < 60 else USUAL - 0.3, images=70))
+    assert all(
+        track.measured
+        for track in run(lambda i: USUAL if i < 60 else USUAL - 0.3, images=70, other=lambda i: i >= 60)
+    )
 
 
 def test_the_limit_refuses_a_return_too():
