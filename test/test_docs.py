@@ -298,7 +298,6 @@ def test_the_page_on_tracking_states_the_limits_of_the_code():
         f"{constants.JUMP_PER_S:g} sizes for each second since the last image",
         f"at most {constants.STRAY:g} sizes",
         f"below {constants.SEEN_SHARE:g} of the value that is usual",
-        f"fewer than {100 * constants.MAX_FOUND_SHARE:g} %",
         f"above {constants.KEPT_SHARE:g} of the usual value",
         f"more than {constants.GROWN_SHARE:g} of its usual area",
         f"below {constants.GROWN_CLEARNESS:g} of the usual value",
@@ -317,8 +316,8 @@ def test_the_page_on_tracking_states_the_limits_of_the_code():
         f"to the power of {constants.SHARE:g}",
     ):
         assert stated in text
-    # Written as words: "six points", "three times that", "the first five boxes", "at most twofold".
-    assert (constants.MIN_POINTS, COASTING_FACTOR, constants.EXTENT_FRAMES, constants.MOST) == (6, 3, 5, 2)
+    # Written as words: "three times that", "the first five boxes", "at most twofold".
+    assert (COASTING_FACTOR, constants.EXTENT_FRAMES, constants.MOST) == (3, 5, 2)
 
 
 def test_the_page_on_flight_states_the_waits_of_the_code():

@@ -13,7 +13,6 @@ from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import (
     CameraMotion,
     Candidates,
-    FoundPoints,
     Image,
     MemoryPlan,
     PipelineSpec,
@@ -204,27 +203,4 @@ class CameraMotionSource(Protocol):
 
     def reset(self) -> None:
         """Forget the previous image: the next image starts a new sequence."""
-        ...
-
-
-class PointSource(Protocol):
-    """Follows points on the target through consecutive images."""
-
-    def reset(self) -> None:
-        """Forget all points."""
-        ...
-
-    def follow(self, image: Image, expected: Box) -> FoundPoints:
-        """Follow the points into the next image. Does not raise on a bad image.
-
-        ``expected``: the target's predicted box in this image, px.
-        """
-        ...
-
-    def keep(self, image: Image, box: Box) -> None:
-        """Drop the points outside the target's box, and add new points inside it.
-
-        ``image``: the image of the last call of `follow`, or the first image. ``box``: the target's box in
-        this image, px.
-        """
         ...

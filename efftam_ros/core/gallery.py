@@ -92,12 +92,6 @@ class Looks:
             self._likenesses[box] = found
         return found
 
-    def deficit(self, box: Box) -> float:
-        """Return by how much a box is less like the target than the target usually is: at least 0, and 0
-        where this is not known."""
-        missing = self.gallery.usual - self.likeness(box)
-        return max(0.0, missing) if math.isfinite(missing) else 0.0
-
     def rival(self, box: Box) -> float:
         """Return the highest likeness to the target among other objects than the one in ``box``: the boxes of
         this image that were described so far and do not overlap it. NaN where there is none."""

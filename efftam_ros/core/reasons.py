@@ -118,13 +118,6 @@ class ReasonCode(IntEnum):
         "The likeness is too low for a target that was missed.",
         "Wait, or select the target again.",
     )
-    POINTS_LOST = (
-        125,
-        "tracked points were lost and the detection does not match the target",
-        "Nearly all points that were followed on the target ended at once: it is covered, or another object"
-        " took its place.",
-        "Wait until the target is uncovered.",
-    )
     UNSURE_RETURN = (
         126,
         "no detection is certain enough to be the target's return; {search}",

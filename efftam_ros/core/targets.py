@@ -30,7 +30,7 @@ from efftam_ros.core.types import (
 )
 
 if TYPE_CHECKING:
-    from efftam_ros.core.contract import Answers, CameraMotionSource, Pipeline, PointSource
+    from efftam_ros.core.contract import Answers, CameraMotionSource, Pipeline
 
 STEERED, NEXT_FREE = 0, 255
 """Numbers with a special meaning in the place of a target's id: the steered or only target, and a new
@@ -101,7 +101,6 @@ class TargetSet:
         pipeline: Pipeline,
         config: TrackerConfig | None = None,
         camera: CameraMotionSource | None = None,
-        points: Callable[[], PointSource] | None = None,
         is_blank: Callable[[Image, Box], bool] | None = None,
         describe: Describe | None = None,
         make_policy: MakePolicy = DefaultPolicy,
@@ -112,7 +111,6 @@ class TargetSet:
             pipeline: Runs the network.
             config: Settings; default: `TrackerConfig()`.
             camera: Source of the camera's motion; None: the camera is assumed not to move.
-            points: Creates the source that follows points on one target; None: no points are followed.
             is_blank: See `TargetTracker`.
             describe: See `TargetTracker`.
             make_policy: See `TargetTracker`.
@@ -126,7 +124,6 @@ class TargetSet:
                 pipeline,
                 number,
                 config,
-                points=None if points is None else points(),
                 is_blank=is_blank,
                 describe=describe,
                 make_policy=make_policy,
@@ -248,8 +245,6 @@ class TargetSet:
                     looks[target_id] = self._predict(work, target_id)
             self.in_work = list(looks)
             answers = self._pipeline.look(frame.image, list(looks.values())) if looks else None
-            for target_id in looks:  # a back end may compute the looks meanwhile
-                self._targets[target_id].follow_points()
             shared_s = (time.perf_counter() - begin_s) / max(1, len(looks))
             for target_id in group:
                 self.in_work, begin_s = [target_id], time.perf_counter()
@@ -272,8 +267,8 @@ class TargetSet:
     def remember(self) -> None:
         """Compute what later images need of the last image, for all targets that were answered.
 
-        These are the network's memory, the points to follow, the image by which the place of a lost target is
-        recognised, and the targets' looks.
+        These are the network's memory, the image by which the place of a lost target is recognised, and the
+        targets' looks.
         """
         answered, self._answered = self._answered, {}
         if not answered:

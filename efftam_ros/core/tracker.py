@@ -26,7 +26,6 @@ from efftam_ros.core.reasons import NO_REASON, Reason, ReasonCode
 from efftam_ros.core.selection import answer_prompt, whole
 from efftam_ros.core.types import (
     MISSED,
-    NO_POINTS,
     Candidates,
     Frame,
     Motion,
@@ -38,15 +37,11 @@ from efftam_ros.core.types import (
 )
 
 if TYPE_CHECKING:
-    from efftam_ros.core.contract import Answers, Pipeline, PointSource
+    from efftam_ros.core.contract import Answers, Pipeline
     from efftam_ros.core.types import Image
 
 MakePolicy = Callable[[PipelineSpec, TrackerConfig], Policy]
 FIXED_SETTINGS = ("policy", "view", "window_factor", "camera_motion", "identity")
-
-POINTS_VALID_S = 0.25
-"""Longest time between two images, s, over which points are followed. Over a longer time they are lost
-anyway."""
 
 
 def missed_state(missed_s: float, lost_after: float) -> TrackState:
@@ -171,9 +166,9 @@ class Answered:
 class TargetTracker:
     """Tracks one target. Not thread-safe. For the states see `TargetState`.
 
-    For each image a `TargetSet` calls `predict`, passes the returned look to the network, and calls
-    `follow_points` and `decide`. Once the answer is published it reads `remembered` and calls `learn`. On the
-    image on which the target is selected, `select` replaces `predict`, `follow_points` and `decide`.
+    For each image a `TargetSet` calls `predict`, passes the returned look to the network, and calls `decide`.
+    Once the answer is published it reads `remembered` and calls `learn`. On the image on which the target is
+    selected, `select` replaces `predict` and `decide`.
     """
 
     def __init__(
@@ -181,7 +176,6 @@ class TargetTracker:
         pipeline: Pipeline,
         number: int,
         config: TrackerConfig | None = None,
-        points: PointSource | None = None,
         is_blank: Callable[[Image, Box], bool] | None = None,
         describe: Describe | None = None,
         make_policy: MakePolicy = DefaultPolicy,
@@ -192,7 +186,6 @@ class TargetTracker:
             pipeline: Runs the network.
             number: Number of the target's memory in the pipeline.
             config: Settings; default: `TrackerConfig()`.
-            points: Follows points on the target; None: no points are followed.
             is_blank: Returns whether a box of an image, px, and its surroundings have one single shade, so
                 that there is nothing to recognise; None: not checked.
             describe: The identity network; None: likeness is not used.
@@ -201,7 +194,7 @@ class TargetTracker:
         config = config or TrackerConfig()
         self._pipeline, self._number = pipeline, number
         self._policy = make_policy(pipeline.spec, config)
-        self._points, self._is_blank, self._describe = points, is_blank, describe
+        self._is_blank, self._describe = is_blank, describe
         self._target = TargetState(config)
         self.clear()
 
@@ -247,11 +240,9 @@ class TargetTracker:
         """Stamp of the last image that was used, ns."""
         self._size = (0, 0)  # width and height of the last image that was used, px
         self._prediction: Prediction | None = None
-        self._found_points = NO_POINTS
         self._answers: Answers | None = None  # the network's answers for the last image
         self._shown: int | None = None  # index of the candidate whose mask belongs to the last Track
         self._answered: Answered | None = None  # facts of the last image, until `learn` has used them
-        self._forget_points()
 
     def _make_window(self) -> WholeImage:
         spec, config = self._pipeline.spec, self.config
@@ -275,7 +266,7 @@ class TargetTracker:
         previous, previous_size = self.stamp_ns, self._size
         stamp, size = frame.stamp_ns, (frame.image.width, frame.image.height)
         self.stamp_ns, self._size = stamp, size
-        self._shown, self._answers, self._found_points = None, None, NO_POINTS
+        self._shown = self._answers = None
         dt_s, interruption = (stamp - previous) * 1e-9, NO_REASON
         is_gap = dt_s > self._target.config.max_gap
         if camera is not None:
@@ -377,18 +368,6 @@ class TargetTracker:
             if kept.matrix is not None:
                 self._search.recognise_place(kept.matrix, stamp_ns)
 
-    # Methods that run while the network computes
-
-    def follow_points(self) -> None:
-        """Follow the points on the target into this image. The network may compute at the same time."""
-        predicted = self._prediction
-        if self._points is None or predicted is None or predicted.expected is None:
-            return
-        if predicted.state not in MISSED:
-            if predicted.dt_s > POINTS_VALID_S:
-                self._points.reset()
-            self._found_points = self._points.follow(predicted.frame.image, predicted.expected.box)
-
     # Methods that decide where the target is
 
     def decide(self, answers: Answers, others: Others = ALONE) -> Track:
@@ -422,7 +401,6 @@ class TargetTracker:
             motion=self._motion.filter,
             expected=predicted.expected,
             view=view,
-            points=self._found_points,
             is_confirmed=self._target.confirmed,
             confirmed_ns=self._target.confirmed_ns,
         )
@@ -489,7 +467,6 @@ class TargetTracker:
         self.memory.skip()
         self._target.miss(frame.stamp_ns)
         self._motion.coast(frame.stamp_ns, was_seen=predicted.state not in MISSED)
-        self._forget_points()
         self._answered = Answered(frame, predicted.camera, count=self.memory.count)
         return self._track(frame, None, None, None, ReasonCode.NOT_FINITE.reason())
 
@@ -555,9 +532,7 @@ class TargetTracker:
 
         For the arguments see `Answered`, for ``expected`` see `Prediction`.
         """
-        if confirmed is None:
-            self._forget_points()
-        else:
+        if confirmed is not None:
             velocity = (0.0, 0.0) if expected is None else expected.velocity
             self._search.last_seen = Sighting(frame.stamp_ns, confirmed, velocity)
             if self._search.is_running:
@@ -574,8 +549,8 @@ class TargetTracker:
     def learn(self) -> None:
         """Compute what later images need of the last answered one. A second call does nothing.
 
-        This is the plan of the memory, the image by which the place of a lost target is recognised, the
-        points to follow, and the target's look.
+        This is the plan of the memory, the image by which the place of a lost target is recognised, and the
+        target's look.
         """
         answered, self._answered = self._answered, None
         if answered is None:
@@ -590,17 +565,11 @@ class TargetTracker:
         if answered.camera is not None and self._search.last_seen is not None:
             image = answered.camera.source.keep([box, *self.others.boxes])
             self._search.last_seen = replace(self._search.last_seen, image=image)
-        if self._points is not None:
-            self._points.keep(frame.image, box)
         if self._describe is not None and self.gallery.is_due(frame.stamp_ns):
             vector = self._describe(frame.image, [box])[0]
             self.gallery.look(vector, frame.stamp_ns, learns=answered.remembered is not None)
             if not self.gallery.is_doubted:
                 self._sure_frame = answered.count
-
-    def _forget_points(self) -> None:
-        if self._points is not None:
-            self._points.reset()
 
     # Methods that answer a prompt
 

@@ -348,24 +348,6 @@ class Motion:
 
 
 @dataclass(frozen=True)
-class FoundPoints:
-    """Points on the target that were followed into the present image.
-
-    Only points that were followed for long enough count, because they belong to the target.
-
-    Attributes:
-        earlier_count: Largest number of such points in the last images.
-        positions: float64 [n, 2], px: the points that were found again in the present image.
-    """
-
-    earlier_count: int
-    positions: NDArray[np.float64]
-
-
-NO_POINTS = FoundPoints(0, np.zeros((0, 2)))
-
-
-@dataclass(frozen=True)
 class CameraMotion:
     """The camera's motion from one image to a later one.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -11,12 +10,10 @@ from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.plugins import plugin_module
 from efftam_ros.runtime.backends import DEFAULT_BACKEND, Backend, PipelineConfig, backend_of, function_of
 from efftam_ros.runtime.bundle import Bundle, default_bundle
-from efftam_ros.runtime.spans import CAMERA_MOTION, IDENTITY, POINTS, watch_methods
+from efftam_ros.runtime.spans import CAMERA_MOTION, IDENTITY, watch_methods
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from efftam_ros.core.contract import Pipeline, PointSource
+    from efftam_ros.core.contract import Pipeline
     from efftam_ros.core.targets import TargetSet
     from efftam_ros.core.tracker import MakePolicy
     from efftam_ros.runtime.spans import Watch
@@ -63,13 +60,13 @@ def open_targets(
 ) -> TargetSet:
     """Return a tracker for several targets that computes its network by ``pipeline``.
 
-    With the default policy the tracker also uses points on the target, and camera motion and the identity
-    network if ``config`` enables them.
+    With the default policy the tracker also uses camera motion and the identity network, if ``config``
+    enables them.
 
     Args:
         pipeline: Runs the network. Its ``max_targets`` is the largest number of targets.
         config: Settings of the tracker; None: `TrackerConfig()`.
-        watch: Wraps the calls that compute camera motion, points and identity, for example to time them (see
+        watch: Wraps the calls that compute camera motion and identity, for example to time them (see
             `runtime.spans`); None: the calls stay as they are.
 
     Raises:
@@ -82,28 +79,18 @@ def open_targets(
     make_policy = policy_of(config.policy)
     if config.policy != DEFAULT_POLICY:  # the reference policies use only the network
         return TargetSet(pipeline, config, make_policy=make_policy)
+    from efftam_ros.images.blank import is_blank
     from efftam_ros.images.camera_motion import ImageCameraMotion
-    from efftam_ros.images.points import FlowPoints, is_blank
     from efftam_ros.runtime.identity import Identity
 
     looks_ahead = getattr(pipeline, "is_on_gpu", False)
     camera = ImageCameraMotion(looks_ahead) if config.camera_motion == "auto" else None
     describe = Identity().describe if config.identity else None
-    points: Callable[[], PointSource] = FlowPoints
     if watch is not None:
         if camera is not None:
             watch_methods(watch, CAMERA_MOTION, camera, "estimate", "keep", "since")
-        points = partial(_watched_points, watch)
         describe = describe and watch(IDENTITY, "describe", describe)
-    return TargetSet(pipeline, config, camera, points, is_blank, describe, make_policy)
-
-
-def _watched_points(watch: Watch) -> PointSource:
-    from efftam_ros.images.points import FlowPoints
-
-    points = FlowPoints()
-    watch_methods(watch, POINTS, points, "follow", "keep")
-    return points
+    return TargetSet(pipeline, config, camera, is_blank, describe, make_policy)
 
 
 def policy_of(name: str) -> MakePolicy:

@@ -16,7 +16,6 @@ EVENTS = "events"
 PREPROCESSING = "preprocessing"
 BACK_END = "Python of the back end"
 CAMERA_MOTION = "camera motion"
-POINTS = "points"
 IDENTITY = "identity"
 POLICY = "policy"
 PUBLISHING = "publishing"
@@ -29,7 +28,6 @@ CAUSES = (
     PREPROCESSING,
     BACK_END,
     CAMERA_MOTION,
-    POINTS,
     IDENTITY,
     POLICY,
     PUBLISHING,

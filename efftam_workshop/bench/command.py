@@ -2,8 +2,8 @@
 
 Stages: median and 99th percentile (p99) of the counted frames, and the share of the whole frame. preprocess
 converts the image; image_encoder, memory_attention, mask_decoder and memory_encoder are the network. On a GPU
-their times are the GPU's own, and memory_encoder is that of the previous frame. Camera motion and points are
-computed on the CPU. "identity of a crop" is the time of one crop; each followed target has five crops per
+their times are the GPU's own, and memory_encoder is that of the previous frame. Camera motion is computed on
+the CPU. "identity of a crop" is the time of one crop; each followed target has five crops per
 second. "image to box" ends when the box is known. "whole frame" ends when the frame is also stored in memory,
 which the node does after publishing the box.
 

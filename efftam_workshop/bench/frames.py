@@ -18,13 +18,12 @@ from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import Frame, Image, Prompt, Track
 from efftam_ros.runtime.opening import open_targets
-from efftam_ros.runtime.spans import CAMERA_MOTION, IDENTITY, POINTS, Watch
+from efftam_ros.runtime.spans import CAMERA_MOTION, IDENTITY, Watch
 from efftam_workshop.bench.moving_target import endless
 
 # Frames that are not measured: memory maps and pointers fill up, and clock rates settle. In a long run the
 # memory allocators settle too, which takes `SETTLED` frames.
 WARM_UP, SETTLED = 40, 100
-ON_THE_HOST = (CAMERA_MOTION, POINTS)
 A_CROP = "identity of a crop"
 
 Frames = Iterator[tuple[Frame, Prompt | None]]
@@ -77,7 +76,7 @@ def measure_stages(
             else:
                 host[cause] += seconds
 
-        return _clocked(call, took) if cause in (*ON_THE_HOST, IDENTITY) else call
+        return _clocked(call, took) if cause in (CAMERA_MOTION, IDENTITY) else call
 
     times: dict[str, list[float]] = defaultdict(list)
     answers = timed(pipeline, config, itertools.islice(frames, WARM_UP + count), watch)

@@ -193,11 +193,11 @@ def test_at_most_so_many_looks_are_kept_the_selected_one_always_and_of_two_that_
     assert found.likeness(sides[0]) == pytest.approx(1.0)
 
 
-def test_where_nothing_is_known_nothing_is_missing():
+def test_where_nothing_is_known_no_likeness_and_no_lead_is_known():
     unseen = Looks(gallery(), PRESENT, ScriptedLooks(lambda box: math.nan))
     for looks in (Looks(Gallery()), Looks(Gallery(), PRESENT, ScriptedLooks(lambda box: 1.0)), unseen):
-        assert looks.deficit(DRAWN) == 0.0
         assert math.isnan(looks.likeness(DRAWN))
+        assert looks.lead(DRAWN) == 0.0
 
 
 def test_a_look_of_which_nothing_is_known_counts_as_asked_and_changes_nothing_else():
@@ -246,7 +246,7 @@ def test_two_looks_of_a_slow_video_end_no_claim():
 def test_a_box_is_described_once_an_image():
     describe = ScriptedLooks(lambda box: USUAL - 0.1)
     looks = Looks(gallery(), PRESENT, describe)
-    assert looks.deficit(DRAWN) == pytest.approx(0.1)
+    assert looks.likeness(DRAWN) == pytest.approx(USUAL - 0.1)
     assert looks.lead(DRAWN) == pytest.approx(0.0, abs=1e-6)
     assert describe.asked == [DRAWN]
 

@@ -19,7 +19,7 @@ from efftam_ros.core.gallery import Gallery, Others, Rival
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.reasons import ReasonCode
 from efftam_ros.core.targets import NEXT_FREE, TargetSet, id_for
-from efftam_ros.core.types import NO_POINTS, CameraMotion, Frame, Image, PipelineSpec, Prompt, TrackState
+from efftam_ros.core.types import CameraMotion, Frame, Image, PipelineSpec, Prompt, TrackState
 from simulation.null_pipeline import certain_candidate
 
 PICTURE = np.zeros((400, 800, 3), np.uint8)
@@ -209,9 +209,8 @@ def test_the_answers_are_there_before_their_image_is_remembered():
 
 
 def test_the_steered_one_is_answered_before_the_others_are_looked_at_and_those_in_one_call(monkeypatch):
-    """Of a pipeline that waits nowhere, their points are followed meanwhile; one that is missed is looked at
-    again, where its windows show it."""
-    scene, story = scene_of(4, points=Followed, config=TrackerConfig(view="window")), []
+    """One that is missed is looked at again, where its windows show it."""
+    scene, story = scene_of(4, config=TrackerConfig(view="window")), []
     scene.hidden = {3}
     scene.step()
     scene.targets.steer(2)
@@ -222,23 +221,11 @@ def test_the_steered_one_is_answered_before_the_others_are_looked_at_and_those_i
         return look(image, looks)
 
     monkeypatch.setattr(scene.pipeline, "look", told)
-    monkeypatch.setattr(Followed, "follow", lambda *_: (story.append("points"), NO_POINTS)[1])
     scene.step(publish=lambda step: story.append(f"answer {step.target_id}"))
     assert story == [
-        *([2], "points", "answer 2"),
-        *([0, 1, 3], "points", "points", "answer 0", "answer 1", [3], "answer 3"),
+        *([2], "answer 2"),
+        *([0, 1, 3], "answer 0", "answer 1", [3], "answer 3"),
     ]
-
-
-class Followed:
-    """Points of which nothing is known."""
-
-    def reset(self) -> None: ...
-
-    def follow(self, image, expected):
-        return NO_POINTS
-
-    def keep(self, image, box) -> None: ...
 
 
 @pytest.mark.parametrize("last", [0, 1])
@@ -530,26 +517,10 @@ def test_a_candidate_belongs_to_the_target_with_the_better_evidence(mine, theirs
     assert np.isfinite(seen.boxes).all()
 
 
-def test_each_target_has_points_of_its_own_and_is_weak_where_there_is_nothing():
-    class Points:
-        def __init__(self) -> None:
-            self.kept: list[float] = []
-            sources.append(self)
-
-        def reset(self) -> None: ...
-
-        def follow(self, image, expected):
-            return NO_POINTS
-
-        def keep(self, image, box) -> None:
-            self.kept.append(box.x)
-
-    sources: list[Points] = []
-    scene = Scene(points=Points, is_blank=lambda image, box: box == place(1))
+def test_a_target_is_weak_where_there_is_nothing():
+    scene = Scene(is_blank=lambda image, box: box == place(1))
     clear, blank = scene.step({one: Prompt(box=place(one)) for one in (0, 1)})
     assert (clear.track.reason.code, blank.track.reason.code) == (ReasonCode.NONE, ReasonCode.BLANK_BOX)
-    scene.step()
-    assert [points.kept for points in reversed(sources)][:2] == [[place(0).x] * 2, [place(1).x] * 2]
 
 
 # ---- what they share ---------------------------------------------------------------------------------------

@@ -24,12 +24,9 @@ from efftam_ros.core.gallery import LEAST
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.reasons import ReasonCode
 from efftam_ros.core.types import (
-    NO_POINTS,
-    FoundPoints,
     Frame,
     Image,
     Prompt,
-    Track,
     TrackState,
 )
 from efftam_ros.runtime.opening import open_targets
@@ -162,7 +159,7 @@ def test_the_reference_predictor_follows_what_is_rather_present_than_not():
 
 @pytest.mark.parametrize("policy", ["samurai", "efficienttam"])
 def test_the_reference_policies_use_nothing_of_what_is_ours(policy):
-    """No drawn box, no points on the target, no looks of it, no camera, no doubt; the whole image."""
+    """No drawn box, no looks of it, no camera, no doubt; the whole image."""
     small = Box.from_centre(200, 300, 8, 8)
     pipeline = ScriptedPipeline(shows(lambda i: small.moved(i, 0)), replace(SPEC, default_view="auto"))
     tracker = OneTarget(open_targets(pipeline, TrackerConfig(policy=policy)))
@@ -318,86 +315,6 @@ def test_soon_after_a_disappearance_one_look_away_from_the_prediction_is_not_bel
     tracks, _, _ = follow(returning((80, 60), last=25), 26)
     assert tracks[25].state is COASTING
     assert not tracks[25].measured
-
-
-class EndingPoints:
-    """A `PointSource` of ten points on the target; in frame ``ends`` none of them is found again, and for
-    four frames after it there are none that were followed for long."""
-
-    def __init__(self, ends: int | None = None, left: int = 0) -> None:
-        self._ends, self._left = ends, left
-        self.calls: list[tuple[str, Box | None]] = []
-
-    def reset(self) -> None:
-        self.calls.append(("reset", None))
-
-    def follow(self, image: Image, expected: Box) -> FoundPoints:
-        self.calls.append(("follow", expected))
-        i = sum(name == "follow" for name, _ in self.calls)
-        if self._ends is not None and self._ends < i <= self._ends + 4:
-            return NO_POINTS
-        found = self._left if i == self._ends else 10
-        return FoundPoints(10, np.tile([expected.cx, expected.cy], (found, 1)))
-
-    def keep(self, image: Image, box: Box) -> None:
-        self.calls.append(("keep", box))
-
-
-def with_points(points: EndingPoints, script, frames, **config) -> list[Track]:
-    tracks, tracker, _ = follow(script, frames, TrackerConfig(view="full", **config), points=points)
-    tracker.remember()
-    return tracks
-
-
-def less_like_from(first: int, logit: float = 2.5):
-    """Seen with a predicted IoU of 0.37 and a presence that are high enough to go on; 0.9 and surely present
-    before. The evidence is 0.94 less by the predicted IoU and 0.33 for each unit of the logit below 4."""
-    return shows(moving, lambda i: 0.37 if i >= first else 0.9, lambda i: logit if i >= first else 5.0)
-
-
-@pytest.mark.parametrize(
-    ("ends", "left", "later", "logit", "goes_on"),
-    [
-        *((None, 10, 0, 2.5, True), (20, 2, 0, 2.5, True), (20, 1, 0, 2.5, False)),
-        *((20, 0, 6, 2.5, False), (20, 0, 7, 2.5, True)),  # it has to prove itself for six frames
-        *((20, 0, 0, 2.9, False), (20, 0, 0, 3.1, True)),  # where presence is sure it goes on
-    ],
-)
-def test_where_the_points_on_the_target_end_what_is_seen_has_to_be_like_it(ends, left, later, logit, goes_on):
-    """1.4 less evidence than usual; 1.2 less is the limit."""
-    tracks = with_points(EndingPoints(ends, left), less_like_from(20 + later, logit), 21 + later)
-    assert all(track.measured for track in tracks[: 20 + later])
-    assert tracks[20 + later].measured is goes_on
-    assert (tracks[20 + later].reason.code is ReasonCode.POINTS_LOST) is not goes_on
-
-
-def test_what_is_like_the_target_goes_on_though_its_points_end():
-    """It turned, or was blurred; and its size may change, as that of a car which drives up."""
-    script = shows(
-        lambda i: stretched(moving(i), 1.25, 1.25) if i >= 20 else moving(i),
-        logit=lambda i: 2.5 if i >= 20 else 5.0,
-    )
-    assert all(track.measured for track in with_points(EndingPoints(20), script, 28))
-
-
-@pytest.mark.parametrize(
-    ("times", "logits", "calls"),
-    [
-        ([], [], ["follow", "keep"]),
-        ([8, 9], [-5.0, -5.0], ["follow", "reset", "reset"]),  # while it is missed none are followed
-        ([8], [math.nan], ["follow", "reset"]),  # else they would be those of an older image when it returns
-        ([7 + 0.24 * FPS], [5.0], ["keep", "follow", "keep"]),
-        ([7 + 0.26 * FPS], [5.0], ["keep", "reset", "follow", "keep"]),  # in a gap they end by themselves
-    ],
-)
-def test_points_are_chosen_on_confirmed_frames_after_the_answer_and_forgotten_when_it_is_missed(
-    times, logits, calls
-):
-    points = EndingPoints()
-    with_points(points, shows(unmoved_box, logit=lambda i: [*[5.0] * 8, *logits][i]), [*range(8), *times])
-    assert [name for name, _ in points.calls[-len(calls) :]] == calls
-    kept = [box for name, box in points.calls if name == "keep"]
-    assert kept == [unmoved_box(0)] * (8 + sum(logit > 0 for logit in logits))
 
 
 def missed_and_seen_again(change: float, logit=5.0, again=25, changes=None, usual=1.0):

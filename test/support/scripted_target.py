@@ -59,12 +59,10 @@ class OneTarget:
         self.targets.clear()
 
 
-def one_target(
-    pipeline: Pipeline, config: TrackerConfig | None = None, points: Any = None, **how: Any
-) -> OneTarget:
-    """One target on a pipeline. ``points``: those on it; the others as in `TargetSet`."""
+def one_target(pipeline: Pipeline, config: TrackerConfig | None = None, **how: Any) -> OneTarget:
+    """One target on a pipeline. The arguments are those of `TargetSet`."""
     how["make_policy"] = policy_of((config or TrackerConfig()).policy)
-    return OneTarget(TargetSet(pipeline, config, points=None if points is None else lambda: points, **how))
+    return OneTarget(TargetSet(pipeline, config, **how))
 
 
 def followed(

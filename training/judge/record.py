@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.config import TrackerConfig
-from efftam_ros.core.contract import Answers, Look, Pipeline, PointSource
+from efftam_ros.core.contract import Answers, Look, Pipeline
 from efftam_ros.core.geometry import Box, View, iou
 from efftam_ros.core.targets import TargetSet
-from efftam_ros.core.types import Candidates, FoundPoints, Frame, Image, Prompt, Track
+from efftam_ros.core.types import Candidates, Frame, Image, Prompt, Track
+from efftam_ros.images.blank import is_blank
 from efftam_ros.images.camera_motion import ImageCameraMotion
-from efftam_ros.images.points import FlowPoints, is_blank
 from efftam_ros.runtime.backends import PipelineConfig
 from efftam_ros.runtime.identity import Identity
 from efftam_ros.runtime.opening import open_pipeline
@@ -62,22 +62,6 @@ class WatchedPipeline:
         return answers
 
 
-class WatchedPoints:
-    """A source of points whose answers are kept."""
-
-    def __init__(self, points: PointSource) -> None:
-        self._points = points
-        self.found: FoundPoints | None = None
-        self.expected: Box | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._points, name)
-
-    def follow(self, image: Image, expected: Box) -> FoundPoints:
-        self.expected, self.found = expected, self._points.follow(image, expected)
-        return self.found
-
-
 @dataclass
 class Rows:
     """Columns that grow by rows."""
@@ -96,21 +80,20 @@ def record(
     clip: Clip, pipeline: Pipeline, identity: Identity, settings: dict[str, Any]
 ) -> dict[str, NDArray[Any]]:
     """Run the tracker over a clip; returns the columns of frames, candidates and boxes beside the target."""
-    watched, points = WatchedPipeline(pipeline), WatchedPoints(FlowPoints())
-    config = TrackerConfig(**settings)
+    watched, config = WatchedPipeline(pipeline), TrackerConfig(**settings)
     describe = identity.describe if config.identity else None
-    targets = TargetSet(watched, config, ImageCameraMotion(False), lambda: points, is_blank, describe)
+    targets = TargetSet(watched, config, ImageCameraMotion(False), is_blank, describe)
     frames, candidates, beside = Rows(), Rows(), Rows()
     rng, looked_ns, selected = np.random.default_rng(0), -LOOK_NS, False
     for index, shown in enumerate(clip):
         if not selected and shown.truth is None:
             continue
         image = Image.from_array(np.ascontiguousarray(shown.picture))
-        watched.searched, watched.seen, points.found, points.expected = [], None, None, None
+        watched.searched, watched.seen = [], None
         prompts = {} if selected else {0: Prompt(box=shown.truth)}
         ((_, track, *_),) = targets.step(Frame(image, shown.stamp_ns), prompts)
         targets.remember()
-        _add_frame(frames, index, shown, track, points)
+        _add_frame(frames, index, shown, track)
         row = len(frames.columns["index"]) - 1
         if not selected:
             assert shown.truth is not None
@@ -121,7 +104,7 @@ def record(
             windows.append((OWN_VIEW, watched.seen))
         for number, (view, answer) in windows:
             if answer.is_finite:
-                about = image, identity, shown.truth, points.found
+                about = image, identity, shown.truth
                 _add_candidates(candidates, row, number, view, answer, *about)
         if track.measured and track.box is not None and shown.stamp_ns - looked_ns >= LOOK_NS:
             looked_ns = shown.stamp_ns
@@ -147,7 +130,7 @@ def _numbers(box: Box | None) -> tuple[float, float, float, float]:
     return (math.nan,) * 4 if box is None else (box.x, box.y, box.width, box.height)
 
 
-def _add_frame(frames: Rows, index: int, shown: Shown, track: Track, points: WatchedPoints) -> None:
+def _add_frame(frames: Rows, index: int, shown: Shown, track: Track) -> None:
     motion, camera = track.motion, None if track.camera is None else track.camera.matrix
     frames.add(
         index=index,
@@ -160,8 +143,6 @@ def _add_frame(frames: Rows, index: int, shown: Shown, track: Track, points: Wat
         estimate=_numbers(None if motion is None else motion.box),
         velocity=(math.nan, math.nan) if motion is None else motion.velocity,
         camera=np.full((3, 3), np.nan) if camera is None else camera,
-        expected=_numbers(points.expected),
-        points=0 if points.found is None else points.found.earlier_count,
         reason=track.reason,
     )
 
@@ -175,7 +156,6 @@ def _add_candidates(
     image: Image,
     identity: Identity,
     truth: Box | None,
-    points: FoundPoints | None,
 ) -> None:
     """Add what a window shows; of masks that are nearly the same the better one is described."""
     ranked = sorted(answer.visible, key=lambda one: -float(answer.ious[one[0]]))
@@ -194,14 +174,8 @@ def _add_candidates(
             quality=float(answer.ious[number]),
             logit=answer.presence_logit,
             overlap=0.0 if truth is None else iou(box, truth),
-            points=0 if points is None else _inside(points, box),
             vector=vector.astype(np.float16),
         )
-
-
-def _inside(points: FoundPoints, box: Box) -> int:
-    x, y = points.positions[:, 0] - box.x, points.positions[:, 1] - box.y
-    return int(np.count_nonzero((x >= 0) & (x <= box.width) & (y >= 0) & (y <= box.height)))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

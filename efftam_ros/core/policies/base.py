@@ -16,7 +16,7 @@ from efftam_ros.core.motion import MotionFilter
 from efftam_ros.core.policies.drawn_box import TargetExtent
 from efftam_ros.core.policies.search import Detection, Reacquisition
 from efftam_ros.core.reasons import NO_REASON, Reason, ReasonCode
-from efftam_ros.core.types import NO_POINTS, Candidates, FoundPoints, Frame, Motion, TrackState
+from efftam_ros.core.types import Candidates, Frame, Motion, TrackState
 
 NOT_KNOWN = Looks(Gallery())
 
@@ -38,7 +38,6 @@ class FrameContext:
         expected: The motion that ``motion`` predicts, with the velocity relative to the ground; None
             without ``motion``.
         view: The region of the image that the network received.
-        points: The points on the target that were followed into this image.
         is_confirmed: Whether the target was claimed before this frame, so that the track is unbroken.
         confirmed_ns: Stamp of the last frame in which the target was claimed, ns; None before the first.
     """
@@ -53,7 +52,6 @@ class FrameContext:
     motion: MotionFilter | None = None
     expected: Motion | None = None
     view: View | None = None
-    points: FoundPoints = NO_POINTS
     is_confirmed: bool = True
     confirmed_ns: int | None = None
 

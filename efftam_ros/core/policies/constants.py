@@ -47,8 +47,6 @@ JUMP_PER_S = 8.0
 """Largest distance from the prediction that a jerk of camera or target is assumed to cause, in target sizes
 per second since the last image; at most `STRAY`. At 30 Hz the target still overlaps its predicted box. At 10
 Hz with lost images the filter's uncertainty is a fifth of a size, but right boxes lie up to one size away."""
-UNLIKE = 5.0
-"""Weight, in the LLR of a followed target, of a likeness below its usual one."""
 
 # Constants of the confidence in a claim
 #
@@ -61,24 +59,6 @@ CLAIM_DEFICIT = 10.2
 """By how much the log-odds fall if the likeness is 1 below the usual one."""
 CLAIM_AREA = 1.3
 """By how much the log-odds fall if the area is e (2.718) times the usual one, or 1/e of it."""
-
-# Constants of the rule about the end of followed points
-#
-# When an object moves in front of the target, or the mask jumps to a neighbour, nearly all points that were
-# followed on the target end within a few images. When the target turns or is blurred, this seldom happens.
-# The rule was measured on 154 occlusions of the choosing half: with and without it, the same 120 targets are
-# found again and 6 wrong objects are accepted, but 68 frames without the target are claimed with it, and 162
-# without.
-
-MIN_POINTS = 6
-"""If fewer points than this were followed on the target, their end is not used as evidence."""
-MAX_FOUND_SHARE = 0.15
-"""The points have ended if at most this share of them is still in the candidate's box."""
-DOUBTED_FRAMES = 6
-"""Number of frames, after the followed points have ended, in which a candidate is accepted only with a high
-presence or a high LLR. After these frames, new points have been followed for long enough."""
-SURE_PRESENCE = 3.0
-"""Presence logit (probability 0.95) above which an unbroken track goes on although its points have ended."""
 
 # Constants by which the mask with the drawn scale is chosen
 #

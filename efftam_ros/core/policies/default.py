@@ -30,16 +30,13 @@ from efftam_ros.core.policies.constants import (
     CLAIM_DEFICIT,
     CLAIM_LOG_ODDS,
     CLEAR,
-    DOUBTED_FRAMES,
     GROWN_CLEARNESS,
     GROWN_SHARE,
     JUMP_PER_S,
     KEPT_SHARE,
     LIKENESS,
     MAX_AREA_RATIO,
-    MAX_FOUND_SHARE,
     MAX_PX,
-    MIN_POINTS,
     MIN_PRESENCE,
     MOVING_SHARE,
     REMEMBERED_FRAMES,
@@ -50,8 +47,6 @@ from efftam_ros.core.policies.constants import (
     STILL_S,
     STRAY,
     STRAY_PER_S,
-    SURE_PRESENCE,
-    UNLIKE,
     UNLIKELY_SIZE,
     USUAL_FRAMES,
     WEIGHT,
@@ -66,7 +61,7 @@ from efftam_ros.core.policies.drawn_box import (
 from efftam_ros.core.policies.search import CandidateTrack, Detection
 from efftam_ros.core.reasons import NO_REASON, Reason, ReasonCode
 from efftam_ros.core.selection import whole
-from efftam_ros.core.types import MISSED, Candidates, FoundPoints, Motion, PipelineSpec, TrackState
+from efftam_ros.core.types import MISSED, Candidates, Motion, PipelineSpec, TrackState
 
 
 class TargetModel:
@@ -88,7 +83,7 @@ class TargetModel:
     def add(self, area: float, quality: float, presence_logit: float, remembered: bool) -> None:
         """Add a confirmed frame. ``remembered``: whether the frame is stored in the memory; for the other
         values see `llr`."""
-        self._confirmed_llrs.append(self.llr(area, quality, presence_logit, 0.0))
+        self._confirmed_llrs.append(self.llr(area, quality, presence_logit))
         self._qualities.append(quality)
         self._confirmed_areas.append(area)
         if remembered:
@@ -113,26 +108,23 @@ class TargetModel:
         change = 0.0 if self.usual_area is None else abs(math.log(max(area, 1.0) / max(self.usual_area, 1.0)))
         return 1.0 / (1.0 + math.exp(CLAIM_DEFICIT * deficit + CLAIM_AREA * change - CLAIM_LOG_ODDS))
 
-    def llr(self, area: float | None, quality: float, presence_logit: float, deficit: float) -> float:
+    def llr(self, area: float, quality: float, presence_logit: float) -> float:
         """Return the log-likelihood ratio that a candidate is the target rather than another object.
 
         Args:
-            area: Area of its box, px^2; None: the area is not considered.
+            area: Area of its box, px^2.
             quality: Its predicted IoU.
             presence_logit: Logit of the presence in its view.
-            deficit: By how much it is less like the target than the target usually is, at least 0.
         """
         usual = self.usual_quality if self._qualities else quality
-        size = 0.0
-        if area is not None:
-            usual_area = median(self._areas) if self._areas else area
-            size = abs(math.log(max(area, 1.0) / max(usual_area, 1.0)))
+        usual_area = median(self._areas) if self._areas else area
+        size = abs(math.log(max(area, 1.0) / max(usual_area, 1.0)))
         size += UNLIKELY_SIZE * max(0.0, size - math.log(MAX_AREA_RATIO))
         # The weights were chosen on detections that were recorded while the target was lost
         # (docs/tracking.md). Their scale was chosen so that the sum over several detections can be added to
         # the log-odds of a prior.
         seen = 0.33 * min(max(presence_logit, -3.0), 4.0) + 1.6 * min(quality / max(usual, 0.1), 1.2)
-        return seen - 0.33 * size - UNLIKE * min(deficit, 0.5) - 1.0
+        return seen - 0.33 * size - 1.0
 
 
 class MaskScale:
@@ -211,17 +203,15 @@ class DefaultPolicy(Policy):
     1. Presence: if the network reports the target as absent, no candidate is accepted or remembered.
     2. Ranking: the candidates are ranked by a score. This is the predicted IoU, plus a share of the overlap
        with the predicted box, plus a bonus for the scale that fits the drawn box (`MaskScale`). The first
-       candidate that passes the rules 3 to 5 is accepted, unless its confidence is below `least_confidence`.
+       candidate that passes the rules 3 and 4 is accepted, unless its confidence is below `least_confidence`.
        If none is accepted, nothing is updated or remembered.
     3. The motion gate: a candidate is refused as another object if it lies outside the motion filter's
        uncertainty, does not overlap the predicted box, and is not where the target was in the previous image.
     4. Clearness: a candidate with a predicted IoU far below the target's usual one is refused. It is an
        occluder, or the ground where the target was.
-    5. Points: if the points followed on the target have ended, a candidate needs a high presence, or must be
-       similar to the target.
-    6. Return: a target that is missed is searched for. It is accepted where several detections agree
+    5. Return: a target that is missed is searched for. It is accepted where several detections agree
        (`Reacquisition`).
-    7. Memory: a frame is remembered if the target is confirmed and seen clearly. A frame in which the target
+    6. Memory: a frame is remembered if the target is confirmed and seen clearly. A frame in which the target
        is suddenly smaller is not remembered: of a target that is being covered, only the last visible corner
        would stay in memory. Nor is a frame in which the target is suddenly larger and less clear: its mask
        may include a neighbour, and both would be followed as the target.
@@ -244,9 +234,6 @@ class DefaultPolicy(Policy):
         self.model = TargetModel()
         """The usual scores of the target."""
         self._scale = MaskScale(None, (0, 0))
-        # Number of further frames in which a candidate is accepted only with a high presence or a high
-        # log-likelihood ratio, because the points followed on the target have ended.
-        self._doubted = 0
 
     def searches(self, state: TrackState, is_interrupted: bool) -> bool:
         return True
@@ -268,7 +255,6 @@ class DefaultPolicy(Policy):
         return accept_if_visible(candidates, index, present=True)
 
     def choose(self, candidates: Candidates, context: FrameContext) -> Choice:
-        self._doubted = max(0, self._doubted - 1)
         if context.state in MISSED:
             return self._choose_return(candidates, context)
         if candidates.presence < self.config.presence_threshold:
@@ -356,17 +342,8 @@ class DefaultPolicy(Policy):
         least = SEEN_SHARE * model.usual_quality
         if seen.quality < least:
             return ReasonCode.UNCLEAR.reason(quality=seen.quality, least=least)
-        is_sure = candidates.presence_logit > SURE_PRESENCE
         if not context.is_confirmed and not self._llr(seen, candidates, context.looks) > 0.0:
             return ReasonCode.UNLIKE_RETURN.reason()
-        if have_ended(context.points, seen.box):
-            self._doubted = DOUBTED_FRAMES + 1
-        if context.is_confirmed and self._doubted and not is_sure:
-            # The area is not considered, because it may change: a car may approach, or leave the image.
-            deficit = context.looks.deficit(seen.box)
-            llr, least = model.llr(None, seen.quality, candidates.presence_logit, deficit), model.least_llr
-            if not llr > least:
-                return ReasonCode.POINTS_LOST.reason()
         return NO_REASON
 
     def _is_still(self, box: Box, context: FrameContext) -> bool:
@@ -392,7 +369,7 @@ class DefaultPolicy(Policy):
 
     def _llr(self, seen: VisibleCandidate, candidates: Candidates, looks: Looks) -> float:
         """Return the log-likelihood ratio, with likeness, that a candidate is the missed target."""
-        seen_llr = self.model.llr(seen.area, seen.quality, candidates.presence_logit, 0.0)
+        seen_llr = self.model.llr(seen.area, seen.quality, candidates.presence_logit)
         return seen_llr + LIKENESS * looks.lead(seen.box)
 
     def _is_sure(self, seen: VisibleCandidate, candidates: Candidates, looks: Looks) -> bool:
@@ -449,16 +426,6 @@ class DefaultPolicy(Policy):
             keeps = quality > self.config.memory_quality and is_clear and is_itself
         self.model.add(area, quality, candidates.presence_logit, keeps)
         return keeps
-
-
-def have_ended(points: FoundPoints, box: Box) -> bool:
-    """Return whether hardly any of the points that were followed on the target lie in this box, px, of the
-    present image. False if there were too few points to judge."""
-    if points.earlier_count < MIN_POINTS:
-        return False
-    x, y = points.positions[:, 0] - box.x, points.positions[:, 1] - box.y
-    inside = np.count_nonzero((x >= 0) & (x <= box.width) & (y >= 0) & (y <= box.height))
-    return bool(inside <= MAX_FOUND_SHARE * points.earlier_count)
 
 
 def _distance(box: Box, expected: Box) -> float:
