@@ -68,7 +68,7 @@ def test_a_tracker_has_the_sources_that_its_settings_and_its_policy_ask_for(
     settings: dict[str, Any], sources: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("efftam_ros.core.targets.TargetSet", lambda *given, **how: given)
-    _, _, camera, _, _, describe, *_ = (*open_targets(NullPipeline(), TrackerConfig(**settings)), *[None] * 5)
+    _, _, camera, _, describe, *_ = (*open_targets(NullPipeline(), TrackerConfig(**settings)), *[None] * 5)
     found = {"camera motion": camera, "identity": describe}
     assert {name for name, source in found.items() if source is not None} == sources
 

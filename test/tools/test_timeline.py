@@ -32,7 +32,6 @@ from efftam_ros.runtime.spans import (
     EVENTS,
     LAUNCH,
     NETWORK,
-    POINTS,
     POLICY,
     PREPROCESSING,
     PUBLISHING,
@@ -206,7 +205,7 @@ def test_the_sums_of_a_real_frame_are_the_frame(on_cpu):
     for one in timeline["each"]:
         assert sum(one["spent_ms"].values()) == pytest.approx(one["frame_ms"], abs=1e-6)
     assert set(MODULES) <= set(timeline["computed_ms"])
-    named = {CAMERA_MOTION, POINTS, POLICY, PUBLISHING, PREPROCESSING, BACK_END, COPIES}
+    named = {CAMERA_MOTION, POLICY, PUBLISHING, PREPROCESSING, BACK_END, COPIES}
     assert all(timeline["gaps_ms"][cause] > 0 for cause in named)
     assert "costs" not in timeline  # of a GPU
 
