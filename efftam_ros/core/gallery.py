@@ -115,7 +115,7 @@ class Looks:
 
 
 class TrackLook(NamedTuple):
-    """A look of an unbroken track: its stamp in ns, its vector, and its likeness to the target, directly or
+    """A look of the followed target: its stamp in ns, its vector, and its likeness to the target, directly or
     along the track."""
 
     stamp_ns: int
@@ -141,13 +141,13 @@ class Gallery:
         self._waiting: tuple[int, Vector] | None = None
         # How many of the next looks may be learnt although they are unlike the look of the selection.
         self._unsettled = 0
-        # An earlier look of the unbroken track; None after a miss.
+        # The last look with which new looks are compared along the track. It is kept over a miss.
         self._earlier: TrackLook | None = None
         self.likeness_now = math.nan
         """Likeness of the last look; NaN before the first look, and after a miss."""
         self.deficit_now = math.nan
-        """By how much the likeness of the last look, directly or along the unbroken track, was below the
-        usual one. NaN before the look of the selection is added, and 0 right after that."""
+        """By how much the likeness of the last look, directly or along the track, was below the usual one.
+        NaN before the look of the selection is added, and 0 right after that."""
 
     def add_prompt(self, vector: Vector, stamp_ns: int) -> None:
         """Add the look of the selected box.
@@ -194,32 +194,40 @@ class Gallery:
         self._asked_ns = stamp_ns
         value = self.likeness(vector)
         if not math.isnan(value):
-            self.likeness_now = value
-            self.deficit_now = self.deficit(self._followed_likeness(value, vector, stamp_ns))
+            if self._earlier is not None and stamp_ns < self._earlier.stamp_ns:
+                self._earlier = None
+            self.likeness_now, self.deficit_now = value, self.track_deficit(vector)
+            self._extend_track(value, vector, stamp_ns)
             self._judge(value, vector, stamp_ns, learns)
         # The number of doubted looks is checked too, because of videos with few images per second. There, two
         # doubted looks alone would last for `DOUBT_NS`.
         lasts = self._doubts > MOST // 2 and stamp_ns - self._doubted_ns >= DOUBT_NS
         self.is_other = self.is_doubted and lasts
 
-    def _followed_likeness(self, value: float, vector: Vector, stamp_ns: int) -> float:
-        """Return the likeness of a look to the target, either directly or along the unbroken track.
+    def track_deficit(self, vector: Vector | None) -> float:
+        """Return by how much a look is less like the target than the target usually is, directly or along the
+        track: at least 0. NaN where the look is not known.
 
         A target that turns becomes unlike all kept looks, but each of its looks is like the one before. An
         object that takes the target's place is unlike the look before, too. Along the track, the likeness is
-        the lowest one of two looks in a row. These are at least `ASKED_NS` apart: from one image to the next
-        every change is small.
-
-        ``value``: the likeness of the look to the kept ones. The result is at least as high.
+        the lowest one of two looks in a row since a look that was like the kept ones.
         """
-        earlier = self._earlier
-        if earlier is None or stamp_ns < earlier.stamp_ns:
-            self._earlier = TrackLook(stamp_ns, vector, value)
+        if vector is None:
+            return math.nan
+        return self.deficit(self._track_likeness(self.likeness(vector), vector))
+
+    def _track_likeness(self, value: float, vector: Vector) -> float:
+        """Return the likeness of a look along the track, or ``value``, its likeness to the kept looks, if
+        that is higher."""
+        if self._earlier is None or math.isnan(value):
             return value
-        followed = max(value, min(earlier.likeness, float(earlier.vector @ vector)))
-        if stamp_ns - earlier.stamp_ns >= ASKED_NS:
-            self._earlier = TrackLook(stamp_ns, vector, followed)
-        return followed
+        return max(value, min(self._earlier.likeness, float(self._earlier.vector @ vector)))
+
+    def _extend_track(self, value: float, vector: Vector, stamp_ns: int) -> None:
+        """Make a look the one with which the next looks are compared. The looks are at least `ASKED_NS`
+        apart: from one image to the next every change is small."""
+        if self._earlier is None or not 0 <= stamp_ns - self._earlier.stamp_ns < ASKED_NS:
+            self._earlier = TrackLook(stamp_ns, vector, self._track_likeness(value, vector))
 
     def _judge(self, value: float, vector: Vector, stamp_ns: int, learns: bool) -> None:
         """Decide, by the likeness ``value`` of a look, whether the look is doubted, and whether it is
@@ -252,7 +260,7 @@ class Gallery:
         """Note that the target is not seen. Doubts and the last likeness are discarded, because the next look
         may show another object."""
         self.is_doubted = self.is_other = False
-        self._waiting, self._earlier, self.likeness_now = None, None, math.nan
+        self._waiting, self.likeness_now = None, math.nan
 
     def _keep(self, vector: Vector) -> None:
         """Keep a look. If too many are kept, the one that is most similar to another one is dropped, but

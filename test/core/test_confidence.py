@@ -98,13 +98,14 @@ def test_a_target_that_turns_keeps_its_confidence_although_it_becomes_unlike_its
     assert tracks[-1].confidence == AS_USUAL
 
 
-def test_after_a_miss_only_the_kept_looks_count():
-    """What comes back may be another object, however like the target's last look it is."""
+@pytest.mark.parametrize("is_other", [False, True])
+def test_after_a_miss_it_keeps_the_confidence_if_it_looks_as_before_the_miss(is_other: bool):
     turning = lambda i: USUAL if i < 60 else max(USUAL - 0.03 * (i - 60), 0.8)  # noqa: E731
-    tracks = run(turning, images=100, seen=lambda i: not 80 <= i < 83)
+    tracks = run(turning, images=100, seen=lambda i: not 80 <= i < 83, other=lambda i: is_other and i >= 83)
     assert tracks[79].confidence == AS_USUAL
-    after = sigmoid(CLAIM_LOG_ODDS - CLAIM_DEFICIT * (USUAL - 0.8))
-    assert next(one for one in tracks[83:] if one.measured).confidence == pytest.approx(after, abs=0.01)
+    lacks = sigmoid(CLAIM_LOG_ODDS - CLAIM_DEFICIT * (USUAL - 0.8))
+    first = next(one for one in tracks[83:] if one.measured)
+    assert first.confidence == (pytest.approx(lacks, abs=0.01) if is_other else AS_USUAL)
 
 
 def test_of_a_target_without_a_usual_likeness_the_limit_of_what_is_learnt_counts_as_usual():
@@ -134,7 +135,11 @@ def test_what_is_not_measured_has_no_confidence():
 
 def test_the_image_of_a_return_has_the_confidence_of_what_is_seen_in_it():
     """And not that of the look before the target was missed."""
-    tracks = run(lambda i: USUAL if i < 30 else USUAL - 0.1, seen=lambda i: not 30 <= i < 40)
+    tracks = run(
+        lambda i: USUAL if i < 30 else USUAL - 0.1,
+        seen=lambda i: not 30 <= i < 40,
+        other=lambda i: i >= 30,
+    )
     first = next(track for track in tracks[40:] if track.measured)
     assert first.confidence == pytest.approx(sigmoid(CLAIM_LOG_ODDS - CLAIM_DEFICIT * 0.1), abs=0.01)
 
@@ -170,8 +175,9 @@ def test_without_a_limit_the_same_target_stays_claimed():
 def test_the_limit_refuses_a_return_too():
     absent = lambda i: not 30 <= i < 40  # noqa: E731
     likeness = lambda i: USUAL if i < 30 else USUAL - 0.08  # noqa: E731
-    assert run(likeness, seen=absent)[-1].state is TrackState.TRACKING
-    refused = run(likeness, least=0.975, seen=absent)
+    other = lambda i: i >= 30  # noqa: E731
+    assert run(likeness, seen=absent, other=other)[-1].state is TrackState.TRACKING
+    refused = run(likeness, least=0.975, seen=absent, other=other)
     assert not any(track.measured for track in refused[40:])
     assert refused[-1].reason.code is ReasonCode.NOT_CONFIDENT
 

@@ -8,7 +8,7 @@ from itertools import count
 
 import numpy as np
 import pytest
-from support.scripted_looks import ScriptedLooks, vector
+from support.scripted_looks import ScriptedLooks, stranger, vector
 from support.scripted_pipeline import ScriptedPipeline
 from support.scripted_target import one_target
 
@@ -160,14 +160,24 @@ def test_looks_in_a_row_are_compared_over_the_same_time_however_many_images_lie_
     assert fast.deficit_now == pytest.approx(slow.deficit_now, abs=0.02)  # the usual likeness fell, too
 
 
-@pytest.mark.parametrize("breaks", [Gallery.miss, lambda found: found.look(vector(0.8), 0, learns=False)])
-def test_after_a_miss_and_after_stamps_that_go_back_the_track_before_counts_no_more(breaks):
+def test_after_a_miss_what_looks_as_before_it_lacks_nothing_and_another_object_does():
     found = turned(0.0, 20.0, 4, ASKED_NS)
-    breaks(found)
+    found.miss()
     cosine = math.cos(85.0 * DEGREE)
-    assert found._asked_ns is not None
-    found.look(vector(cosine), found._asked_ns + ASKED_NS, learns=False)
+    assert found.track_deficit(vector(cosine)) < 0.1
+    assert found.track_deficit(stranger(cosine)) > 0.3
+
+
+def test_after_stamps_that_go_back_the_track_before_counts_no_more():
+    found = turned(0.0, 20.0, 4, ASKED_NS)
+    cosine = math.cos(85.0 * DEGREE)
+    found.look(vector(cosine), 0, learns=False)
     assert found.deficit_now > 0.3
+
+
+def test_of_a_look_that_is_not_known_no_deficit_is_known():
+    assert math.isnan(gallery().track_deficit(None))
+    assert math.isnan(gallery().track_deficit(vector(math.nan)))
 
 
 def test_at_most_so_many_looks_are_kept_the_selected_one_always_and_of_two_that_are_alike_one():
