@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,15 +113,6 @@ class Looks:
         return 0.0 if math.isnan(lead) else min(lead, USUAL_DROP)
 
 
-class TrackLook(NamedTuple):
-    """A look of the followed target: its stamp in ns, its vector, and its likeness to the target, directly or
-    along the track."""
-
-    stamp_ns: int
-    vector: Vector
-    likeness: float
-
-
 class Gallery:
     """The kept looks of one target, and whether its latest looks were doubted."""
 
@@ -141,13 +131,11 @@ class Gallery:
         self._waiting: tuple[int, Vector] | None = None
         # How many of the next looks may be learnt although they are unlike the look of the selection.
         self._unsettled = 0
-        # The last look with which new looks are compared along the track. It is kept over a miss.
-        self._earlier: TrackLook | None = None
         self.likeness_now = math.nan
         """Likeness of the last look; NaN before the first look, and after a miss."""
         self.deficit_now = math.nan
-        """By how much the likeness of the last look, directly or along the track, was below the usual one.
-        NaN before the look of the selection is added, and 0 right after that."""
+        """By how much the likeness of the last look was below the usual one. NaN before the look of the
+        selection is added, and 0 right after that."""
 
     def add_prompt(self, vector: Vector, stamp_ns: int) -> None:
         """Add the look of the selected box.
@@ -161,7 +149,6 @@ class Gallery:
             del self._kept[MOST:]
             self._asked_ns, self._unsettled, self.deficit_now = stamp_ns, MOST // 2, 0.0
             self.miss()
-            self._earlier = TrackLook(stamp_ns, vector, 1.0)
 
     def likeness(self, vector: Vector) -> float:
         """Return the highest cosine of a look with the kept ones, -1..1; NaN where no look is kept, or this
@@ -194,40 +181,12 @@ class Gallery:
         self._asked_ns = stamp_ns
         value = self.likeness(vector)
         if not math.isnan(value):
-            if self._earlier is not None and stamp_ns < self._earlier.stamp_ns:
-                self._earlier = None
-            self.likeness_now, self.deficit_now = value, self.track_deficit(vector)
-            self._extend_track(value, vector, stamp_ns)
+            self.likeness_now, self.deficit_now = value, self.deficit(value)
             self._judge(value, vector, stamp_ns, learns)
         # The number of doubted looks is checked too, because of videos with few images per second. There, two
         # doubted looks alone would last for `DOUBT_NS`.
         lasts = self._doubts > MOST // 2 and stamp_ns - self._doubted_ns >= DOUBT_NS
         self.is_other = self.is_doubted and lasts
-
-    def track_deficit(self, vector: Vector | None) -> float:
-        """Return by how much a look is less like the target than the target usually is, directly or along the
-        track: at least 0. NaN where the look is not known.
-
-        A target that turns becomes unlike all kept looks, but each of its looks is like the one before. An
-        object that takes the target's place is unlike the look before, too. Along the track, the likeness is
-        the lowest one of two looks in a row since a look that was like the kept ones.
-        """
-        if vector is None:
-            return math.nan
-        return self.deficit(self._track_likeness(self.likeness(vector), vector))
-
-    def _track_likeness(self, value: float, vector: Vector) -> float:
-        """Return the likeness of a look along the track, or ``value``, its likeness to the kept looks, if
-        that is higher."""
-        if self._earlier is None or math.isnan(value):
-            return value
-        return max(value, min(self._earlier.likeness, float(self._earlier.vector @ vector)))
-
-    def _extend_track(self, value: float, vector: Vector, stamp_ns: int) -> None:
-        """Make a look the one with which the next looks are compared. The looks are at least `ASKED_NS`
-        apart: from one image to the next every change is small."""
-        if self._earlier is None or not 0 <= stamp_ns - self._earlier.stamp_ns < ASKED_NS:
-            self._earlier = TrackLook(stamp_ns, vector, self._track_likeness(value, vector))
 
     def _judge(self, value: float, vector: Vector, stamp_ns: int, learns: bool) -> None:
         """Decide, by the likeness ``value`` of a look, whether the look is doubted, and whether it is

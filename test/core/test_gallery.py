@@ -8,7 +8,7 @@ from itertools import count
 
 import numpy as np
 import pytest
-from support.scripted_looks import ScriptedLooks, stranger, vector
+from support.scripted_looks import ScriptedLooks, vector
 from support.scripted_pipeline import ScriptedPipeline
 from support.scripted_target import one_target
 
@@ -122,62 +122,6 @@ def test_looks_that_change_slowly_stay_one_individual():
         found.look(vector(cosine), (number + 1) * ASKED_NS, learns=True)
         assert not found.is_other
     assert found.likeness(vector(0.0)) > SAME - 0.1
-
-
-DEGREE = math.pi / 180
-
-
-def turned(degrees: float, step: float, images: int, apart_ns: int) -> Gallery:
-    """Of a target whose look turns by ``step`` degrees from image to image, after so many images."""
-    found = gallery(usual=1.0)
-    assert found._asked_ns is not None
-    for number in range(1, images + 1):
-        look = vector(math.cos((degrees + step * number) * DEGREE))
-        found.look(look, found._asked_ns + apart_ns, learns=False)
-    return found
-
-
-def test_along_an_unbroken_track_nothing_is_missing_while_each_look_is_like_the_one_before():
-    step = 20.0
-    found = turned(0.0, step, 4, ASKED_NS)
-    assert found.likeness_now == pytest.approx(math.cos(80.0 * DEGREE), abs=1e-3)
-    assert found.deficit_now == pytest.approx(1.0 - math.cos(step * DEGREE), abs=1e-3)
-
-
-def test_the_two_looks_in_a_row_that_are_least_alike_count_for_the_rest_of_the_track():
-    found = turned(0.0, 50.0, 1, ASKED_NS)
-    fallen = found.deficit_now
-    assert fallen == pytest.approx(1.0 - math.cos(50.0 * DEGREE), abs=1e-3)
-    assert at(found, math.cos(55.0 * DEGREE)).deficit_now == pytest.approx(
-        1.0 - math.cos(50.0 * DEGREE), abs=1e-3
-    )
-    assert at(found, 1.0).deficit_now == pytest.approx(0.0, abs=1e-3)  # until it is like a kept look again
-
-
-def test_looks_in_a_row_are_compared_over_the_same_time_however_many_images_lie_between():
-    """A passer-by covers the target within 0.2 s: from image to image little changes."""
-    slow, fast = turned(0.0, 60.0, 1, ASKED_NS), turned(0.0, 6.0, 10, ASKED_NS // 10)
-    assert fast.deficit_now == pytest.approx(slow.deficit_now, abs=0.02)  # the usual likeness fell, too
-
-
-def test_after_a_miss_what_looks_as_before_it_lacks_nothing_and_another_object_does():
-    found = turned(0.0, 20.0, 4, ASKED_NS)
-    found.miss()
-    cosine = math.cos(85.0 * DEGREE)
-    assert found.track_deficit(vector(cosine)) < 0.1
-    assert found.track_deficit(stranger(cosine)) > 0.3
-
-
-def test_after_stamps_that_go_back_the_track_before_counts_no_more():
-    found = turned(0.0, 20.0, 4, ASKED_NS)
-    cosine = math.cos(85.0 * DEGREE)
-    found.look(vector(cosine), 0, learns=False)
-    assert found.deficit_now > 0.3
-
-
-def test_of_a_look_that_is_not_known_no_deficit_is_known():
-    assert math.isnan(gallery().track_deficit(None))
-    assert math.isnan(gallery().track_deficit(vector(math.nan)))
 
 
 def test_at_most_so_many_looks_are_kept_the_selected_one_always_and_of_two_that_are_alike_one():

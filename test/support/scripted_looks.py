@@ -16,22 +16,13 @@ def vector(cosine: float) -> NDArray[np.float32]:
     return np.array([cosine, np.sqrt(max(0.0, 1.0 - cosine**2))], np.float32)
 
 
-def stranger(cosine: float) -> NDArray[np.float32]:
-    """The vector of another object. It has this cosine with `vector(1.0)`, as `vector` has, but is unlike
-    the looks that `vector` gives."""
-    return vector(cosine) * np.array([1.0, -1.0], np.float32)
-
-
 class ScriptedLooks:
-    """A `Describe`: what a box shows has the cosine ``script(box)`` with `vector(1.0)`; NaN: not known.
-    ``is_other(box)``: whether the box shows another object."""
+    """A `Describe`: what a box shows has the cosine ``script(box)`` with `vector(1.0)`; NaN: not known."""
 
-    def __init__(
-        self, script: Callable[[Box], float], is_other: Callable[[Box], bool] = lambda box: False
-    ) -> None:
-        self._script, self._is_other = script, is_other
+    def __init__(self, script: Callable[[Box], float]) -> None:
+        self._script = script
         self.asked: list[Box] = []
 
     def __call__(self, image: Image, boxes: Sequence[Box]) -> NDArray[np.float32]:
         self.asked += boxes
-        return np.stack([(stranger if self._is_other(box) else vector)(self._script(box)) for box in boxes])
+        return np.stack([vector(self._script(box)) for box in boxes])

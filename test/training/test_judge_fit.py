@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.scripted_looks import stranger, vector
+from support.scripted_looks import vector
 
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
@@ -29,8 +29,8 @@ def recording(
 ) -> Recording:
     """A target at rest that is claimed in each image.
 
-    ``claimed``: what is claimed from an image on, None: nothing; ``likeness``: of what is claimed, likewise,
-    below 0.8 of another object; ``absent``: images without the target.
+    ``claimed``: what is claimed from an image on, None: nothing; ``likeness``: of what is claimed, likewise;
+    ``absent``: images without the target.
     """
     frames: dict[str, list] = {
         name: [] for name in ("stamp_ns", "state", "measured", "truth", "box", "estimate")
@@ -56,7 +56,7 @@ def recording(
                 box.area,
                 0.9,
                 4.0,
-                (stranger if alike < 0.8 else vector)(alike),
+                vector(alike),
             )
             for name, value in zip(found, values, strict=True):
                 found[name].append(value)

@@ -79,7 +79,7 @@ class _Claims(Replay):
             looks = Looks(self.gallery, BLANK, shown.describe)
             deficit = self.gallery.deficit_now
             if not is_confirmed:  # what may be a return is described in the same image
-                deficit = self.gallery.track_deficit(looks.vector(box))
+                deficit = self.gallery.deficit(looks.likeness(box))
             usual, truth = self.policy.model.usual_area, box_of(columns["frame_truth"][row])
             overlap = 0.0 if truth.is_empty else iou(box_of(columns["frame_box"][row]), truth)
             if math.isfinite(deficit) and not WRONG_IOU <= overlap < SMALL_RIGHT_IOU:

@@ -53,11 +53,11 @@ Hz with lost images the filter's uncertainty is a fifth of a size, but right box
 # `training judge fit` fits these numbers to the claims recorded on the choosing half (12,600 claims of 67
 # clips, 6 % of them wrong), and reports how well confidence and truth agree on the reporting half.
 
-CLAIM_LOG_ODDS = 3.9
+CLAIM_LOG_ODDS = 4.2
 """Log-odds that a claimed box is right if the target looks in it as usual, and is as large as usual."""
-CLAIM_DEFICIT = 10.2
+CLAIM_DEFICIT = 9.7
 """By how much the log-odds fall if the likeness is 1 below the usual one."""
-CLAIM_AREA = 1.3
+CLAIM_AREA = 1.1
 """By how much the log-odds fall if the area is e (2.718) times the usual one, or 1/e of it."""
 
 # Constants by which the mask with the drawn scale is chosen

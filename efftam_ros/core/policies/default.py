@@ -272,7 +272,7 @@ class DefaultPolicy(Policy):
             # An unbroken track was described after an earlier image, a possible return in this image.
             deficit = gallery.deficit_now
             if not context.is_confirmed:
-                deficit = gallery.track_deficit(context.looks.vector(seen.box))
+                deficit = gallery.deficit(context.looks.likeness(seen.box))
             confidence = self.model.confidence(seen.area, deficit)
             if not confidence < self.config.least_confidence:
                 partial = context.is_confirmed and self._share(seen.area) < MOVING_SHARE
@@ -297,7 +297,7 @@ class DefaultPolicy(Policy):
         ]
         found = [s for s in clear if accepted is not None and _is_same(accepted, s.box)]
         for seen in near + found:
-            deficit = context.looks.gallery.track_deficit(context.looks.vector(seen.box))
+            deficit = context.looks.gallery.deficit(context.looks.likeness(seen.box))
             confidence = self.model.confidence(seen.area, deficit)
             if not confidence < self.config.least_confidence:
                 jumped = seen not in near
