@@ -14,7 +14,7 @@ from efftam_workshop.bench import command, frames
 from efftam_workshop.bench.frames import drawn_frames, measure_soak, measure_stages
 from simulation.null_pipeline import NullPipeline
 
-HOST = {"camera motion", "points", "identity of a crop"}
+HOST = {"camera motion", "identity of a crop"}
 NETWORK = {"preprocess", "image_encoder", "memory_attention", "mask_decoder", "memory_encoder"}
 SMALL = ("bench", "--threads", "1", "--image", "320x192", "--frames", "3")
 
