@@ -129,7 +129,8 @@ class CameraComponent:
         self._status = BoxReport(0)
         self._received_s: float | None = None
         self._sent_status: tuple[int, int] | None = None
-        self._announced_lost = True  # whether the last announced state was LOST; true before any is announced
+        # The selection whose target was last announced as tracked; None after a loss, and before the first.
+        self._announced: int | None = None
         # The newest position of the target, and its arrival, s.
         self._position: tuple[PositionReport | None, float] = (None, -math.inf)
         # The interval of each requested stream, s, by (message id, requester).
@@ -247,12 +248,12 @@ class CameraComponent:
         status of MAVLink has no field for the confidence."""
         status = self._status
         if status.state is TrackState.IDLE:
-            self._announced_lost = True
-        elif status.state is TrackState.LOST and not self._announced_lost:
-            self._announced_lost = True
+            self._announced = None
+        elif status.state is TrackState.LOST and self._announced is not None:
+            self._announced = None
             self._report(Severity.NOTICE, f"target {status.target_id}: LOST")
-        elif status.state is TrackState.TRACKING and self._announced_lost and status.measured:
-            self._announced_lost = False
+        elif status.state is TrackState.TRACKING and status.measured and status.selection != self._announced:
+            self._announced = status.selection
             known = "" if math.isnan(status.confidence) else f", confidence {status.confidence:.2f}"
             self._report(Severity.NOTICE, f"target {status.target_id}: TRACKING{known}")
 

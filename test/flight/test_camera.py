@@ -172,6 +172,7 @@ def test_the_station_reads_when_the_target_is_tracked_with_its_confidence_and_wh
         replace(tracked, state=TrackState.LOST, box=None, measured=False),
         replace(tracked, state=TrackState.LOST, box=None, measured=False),
         replace(tracked, confidence=NAN),
+        replace(tracked, confidence=0.8, target_id=4, selection=2),  # another target is selected meanwhile
         status(TrackState.IDLE),
         status(TrackState.LOST),
     ):
@@ -182,6 +183,7 @@ def test_the_station_reads_when_the_target_is_tracked_with_its_confidence_and_wh
         "target 3: TRACKING, confidence 0.93",
         "target 3: LOST",
         "target 3: TRACKING",
+        "target 4: TRACKING, confidence 0.80",
     ]
     assert {text.severity for text in texts} == {Severity.NOTICE}
 
