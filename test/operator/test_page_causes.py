@@ -116,6 +116,21 @@ def grey_parts(hands) -> set[str]:
     return grey
 
 
+def hear_painted_words(hands, canvas: str) -> None:
+    """From now on `window.words` gets each text that is painted on the canvas with this id."""
+    hands.page.evaluate(
+        """(canvas) => {
+            const paint = CanvasRenderingContext2D.prototype.fillText;
+            window.words = [];
+            CanvasRenderingContext2D.prototype.fillText = function (text, ...at) {
+                if (this.canvas.id === canvas) window.words.push(text);
+                paint.call(this, text, ...at);
+            };
+        }""",
+        canvas,
+    )
+
+
 def test_each_cause_alone_is_named_and_all_that_it_takes_the_truth_from_goes_grey(serve, feed, open_page):
     feed.state, feed.box, feed.selection = TrackState.TRACKING, Box(200, 100, 80, 60), 1
     steering = RecordedSteering()
@@ -148,14 +163,7 @@ def test_the_age_runs_on_while_no_picture_comes(hands, feed):
 def test_badge_and_label_speak_of_one_picture(hands, feed):
     """The tracker goes on while a picture is held: its label says that it is of then."""
     feed.state, feed.box, feed.selection = TrackState.COASTING, Box(200, 100, 80, 60), 1
-    hands.page.evaluate("""() => {
-        const paint = CanvasRenderingContext2D.prototype.fillText;
-        window.words = [];
-        CanvasRenderingContext2D.prototype.fillText = function (text, ...at) {
-            window.words.push(text);
-            paint.call(this, text, ...at);
-        };
-    }""")
+    hear_painted_words(hands, canvas="view")
     until(lambda: any(w.startswith("COASTING") for w in hands.page.evaluate("window.words")))
     hands.page.focus("#view")
     hands.keys("Space")
@@ -200,15 +208,16 @@ def test_loss_is_a_banner_across_the_page_a_border_and_the_title_and_so_is_the_r
 def test_what_the_plots_know_of_now_goes_with_the_tracker(hands, feed):
     feed.state, feed.box, feed.selection = TrackState.TRACKING, Box(200, 100, 60, 40), 1
 
-    def ink() -> int:
-        """Pixels of the numbers beside the rows."""
-        return hands.page.evaluate("""() => {
-            const { data } = document.getElementById("plot").getContext("2d").getImageData(62, 0, 46, 190);
-            return data.filter((value, i) => i % 4 === 3 && value > 128).length;
-        }""")
+    hear_painted_words(hands, canvas="plot")
+    patterns = {"speed": r"\d+ px/s", "confidence": r"\d\.\d\d", "latency": r"\d+ ms", "state": "T"}
+
+    def shown() -> set[str] | None:
+        """The values beside the plots since the last call, None: the plots were not painted."""
+        words = hands.page.evaluate("window.words.splice(0)")
+        return {k for k, p in patterns.items() if any(re.fullmatch(p, w) for w in words)} if words else None
 
     hands.tool("plots-button")
-    until(lambda: ink() > 150)
+    until(lambda: shown() == set(patterns))
     feed.mute = True
     hands.wait_text("#banners", "TRACKER SILENT")
-    until(lambda: ink() < 100)
+    until(lambda: shown() == set())
