@@ -6,6 +6,7 @@ import asyncio
 import io
 import logging
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -306,8 +307,20 @@ def test_a_tracker_that_lost_its_gpu_is_started_again_but_not_for_ever(executabl
 
 
 @pytest.mark.usefixtures("_no_profile")
+def test_a_node_that_hung_is_started_again_and_called_so(executables, tmp_path):
+    executables(
+        "efftam_tracker", f"test -e {tmp_path}/ended && exit 0; touch {tmp_path}/ended; kill -VTALRM $$"
+    )
+    launch = Launch("tracker.launch.py")
+    assert launch.run() == 0
+    assert launch.ended == [-signal.SIGVTALRM, 0]
+    assert "efftam_tracker hung inside a library and is started again in 1 s" in launch.said.getvalue()
+
+
+@pytest.mark.usefixtures("_no_profile")
 def test_every_node_that_crashes_is_started_again(executables, tmp_path):
-    names = ("efftam_camera", "efftam_tracker", "efftam_operator", "efftam_gimbal", "efftam_mavlink")
+    nodes = ("camera", "tracker", "operator", "gimbal", "mavlink", "position")
+    names = [f"efftam_{node}" for node in nodes]
     for name in names:
         first = tmp_path / f"{name}.started"
         executables(name, f"test -e {first} && exit 0\ntouch {first}\nkill -9 $$")

@@ -72,27 +72,37 @@ class Watch:
             return json.load(answer)
 
     def open_page(self) -> None:
-        """A page that hears of the tracker. Where processes are killed or starved beside, Fast DDS 2.14 and
-        3.2 may never return from taking an image (eProsima/Fast-DDS issue 6500), or leave a process with a
-        shared-memory port that nobody writes to. No test here is about that: such a node is started anew."""
-        for _ in range(2):
-            with contextlib.suppress(OSError, AssertionError):
-                self.health  # noqa: B018 - hung or not
-                self.page.goto(address_in(self.operator.output))
-                self.peer.wait(lambda: self.health["tracker"] == "alive", "the tracker to be heard of")
-                return
-            maps = Path(f"/proc/{self.operator.pid}/maps").read_text()
-            lost = [line.split("/")[-1] for line in maps.splitlines() if PORT in line and "(deleted)" in line]
-            warnings.warn(f"the page's node is lost in Fast DDS ({lost}) and started anew", stacklevel=2)
-            self.operator.send(signal.SIGKILL)
-            self.operator.wait()
-            self.start_operator()
-        raise AssertionError("a new node of the page does not hear of the tracker either")
+        """A page that hears of the tracker."""
+
+        def hears_of_the_tracker() -> None:
+            self.health  # noqa: B018 - hung or not
+            self.page.goto(address_in(self.operator.output))
+            self.peer.wait(lambda: self.health["tracker"] == "alive", "the tracker to be heard of")
+
+        self._unless_lost("operator", hears_of_the_tracker, self.start_operator)
+
+    def _unless_lost(self, name: str, is_well: Callable[[], None], start: Callable[[], None]) -> None:
+        """Start a process anew, once, of which ``is_well`` raises an error. Where processes are killed or
+        starved beside, Fast DDS 2.14 and 3.2 may never return from taking an image (eProsima/Fast-DDS issue
+        6500), or leave a process with a shared-memory port that nobody writes to. No test is about that."""
+        try:
+            return is_well()
+        except (OSError, AssertionError):
+            process = getattr(self, name)
+        lost = "ended"
+        if process.alive:
+            maps = Path(f"/proc/{process.pid}/maps").read_text().splitlines()
+            lost = [line.split("/")[-1] for line in maps if PORT in line and "(deleted)" in line]
+        warnings.warn(f"the {name} is lost in Fast DDS ({lost}) and started anew", stacklevel=2)
+        process.send(signal.SIGKILL)
+        process.wait()
+        start()
+        is_well()
 
     def begin_anew(self) -> None:
         """No target, and a page that was just opened."""
         with self.telling():
-            self.peer.wait_until_active()
+            self._unless_lost("tracker", self.peer.wait_until_active, self.start_tracker)
             self.open_page()
             self.hands.see()
             self.peer.clear()

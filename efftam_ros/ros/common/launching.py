@@ -26,6 +26,7 @@ from launch_ros.actions import Node
 from efftam_ros.core.config import expanded
 from efftam_ros.ros.common.process import DEVICE_LOST, Restarts
 from efftam_ros.ros.common.transports import TRANSPORTS
+from efftam_ros.ros.common.turn_limit import HUNG
 from efftam_ros.runtime.backends import PipelineConfig
 
 SHARE = Path(get_package_share_directory("efftam_ros"))
@@ -48,6 +49,8 @@ class Argument(NamedTuple):
 YES_NO = ("true", "false")
 LEVELS = ("debug", "info", "warn", "error")
 LOOK = "look at nvidia-smi and sudo dmesg, then launch again"
+# What is reported of a node that ended with one of these exit codes. Of other codes the number is reported.
+ENDS = {DEVICE_LOST: "lost its GPU", -HUNG: "hung inside a library"}
 # The tracker's arguments. An argument with an empty value leaves the setting to the parameter file.
 _TRACKER = (
     Argument("image", "/camera/image_raw", "topic of the images to track in"),
@@ -155,7 +158,7 @@ def node(name: str, value: Mapping[str, str], **more: Any) -> Node:
         if context.is_shutdown or code == 0:
             return []
         wait_s = restarts.wait_s(code, time.monotonic())
-        why = f"{name} {'lost its GPU' if code == DEVICE_LOST else f'ended with code {code}'}"
+        why = f"{name} {ENDS.get(code, f'ended with code {code}')}"
         if wait_s is None:
             remedy = LOOK if code == DEVICE_LOST else "correct what it reported above and launch again"
             return [LogInfo(msg=f"{why} and is not started again: {remedy}")]

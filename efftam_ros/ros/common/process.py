@@ -21,6 +21,7 @@ from efftam_ros.core.errors import InputError, one_line
 from efftam_ros.packages import missing_package
 from efftam_ros.ros.common.parameters import ParameterSet
 from efftam_ros.ros.common.participants import apart_from_the_dead, may_renew, renew
+from efftam_ros.ros.common.turn_limit import TurnLimit
 
 USER_ERROR = 2
 """Exit code for an error that the user has to correct, such as a wrong parameter. A restart does not help."""
@@ -258,13 +259,16 @@ class _Waker:
 
 
 def _spin(stop: StopFlag, executor: Any, node: Any, renews: bool = False) -> str:
-    """Run the node's turns as `_serve` does, while a `_Waker` ends waits that are too long."""
+    """Run the node's turns as `_serve` does.
+
+    A `_Waker` ends waits that are too long. A `TurnLimit` ends the process if a turn computes without end.
+    """
     turns = _Turns(executor, node)
-    with _Waker(executor, turns):
-        return _serve(stop, turns, node, renews)
+    with _Waker(executor, turns), TurnLimit() as limit:
+        return _serve(stop, turns, limit, node, renews)
 
 
-def _serve(stop: StopFlag, turns: _Turns, node: Any, renews: bool) -> str:
+def _serve(stop: StopFlag, turns: _Turns, limit: TurnLimit, node: Any, renews: bool) -> str:
     """Run turns until a signal, until the node's device is lost, or until ROS is shut down.
 
     ``renews``: end also when the node gives a reason to become another DDS participant (its ``renewal``).
@@ -276,6 +280,7 @@ def _serve(stop: StopFlag, turns: _Turns, node: Any, renews: bool) -> str:
         renewal = str(getattr(node, "renewal", "")) if renews else ""
         if renewal:
             return renewal
+        limit.restart()
         try:
             turns.take()
         except Exception as error:
