@@ -14,7 +14,7 @@ import signal
 import sys
 from typing import Any
 
-TURN_CPU_S = 10
+TURN_CPU_S = 5
 """Longest time that the main thread may compute in one turn, s. A turn takes milliseconds; one that imports
 modules on a slow computer takes a few seconds."""
 HUNG = signal.SIGVTALRM
