@@ -36,9 +36,9 @@ class Turning(Node):
 
     def tick(self):
         self.turns += 1
-        if self.turns <= 4:
+        if self.turns <= 2:
             {work}
-        if self.turns == 5:
+        if self.turns == 3:
             print("goes on", flush=True)
         return 0.01
 
@@ -56,7 +56,7 @@ def wait_for(text: str, process: Process) -> None:
 
 @pytest.fixture
 def turning(processes):
-    """Start a node that does this in each of its first four turns, and then tells that it goes on."""
+    """Start a node that does this in each of its first two turns, and then tells that it goes on."""
     return lambda work: processes([sys.executable, "-c", NODE.format(work=work)])
 
 
@@ -71,7 +71,7 @@ def test_a_turn_without_end_ends_the_process_which_tells_where_it_was(turning):
     "work",
     [
         pytest.param("time.sleep(1.5)", id="it waits"),
-        pytest.param("compute(0.5)", id="it computes for less"),
+        pytest.param("compute(0.7)", id="it computes for less"),
         pytest.param(
             "other = threading.Thread(target=compute, args=[1.5]); other.start(); other.join()",
             id="another thread computes",
