@@ -73,16 +73,16 @@ class Hands:
         mouse.move(*self.at(x1, y1))
         mouse.up()
 
-    def touch(self, kind: str, *points: tuple[float, float]) -> None:
-        """Send a touch event with fingers at these image px; ``kind``: touchStart, touchMove or touchEnd."""
+    def touch(self, kind: str, *points: tuple[float, float], at_s: float | None = None) -> None:
+        """Send a touch event with fingers at these image px; ``kind``: touchStart, touchMove or touchEnd.
+
+        ``at_s``: time of the event, s since 1970; None: now."""
         if self._touch is None:
             self._touch = self.page.context.new_cdp_session(self.page)
         self._is_touching = kind != "touchEnd"
         places = [self.at(*point) for point in points]
-        self._touch.send(
-            "Input.dispatchTouchEvent",
-            {"type": kind, "touchPoints": [{"x": x, "y": y, "id": i} for i, (x, y) in enumerate(places)]},
-        )
+        event = {"type": kind, "touchPoints": [{"x": x, "y": y, "id": i} for i, (x, y) in enumerate(places)]}
+        self._touch.send("Input.dispatchTouchEvent", event | ({} if at_s is None else {"timestamp": at_s}))
 
     def lift(self) -> None:
         """Release the mouse button and all fingers."""
@@ -93,8 +93,10 @@ class Hands:
             self._touch.detach()
 
     def tap(self, x: float, y: float) -> None:
-        self.touch("touchStart", (x, y))
-        self.touch("touchEnd")
+        """Tap for 50 ms, also on a busy computer: a longer touch is another gesture."""
+        began_s = time.time()
+        self.touch("touchStart", (x, y), at_s=began_s)
+        self.touch("touchEnd", at_s=began_s + 0.05)
 
     def keys(self, *names: str) -> None:
         for name in names:
@@ -139,7 +141,7 @@ class Hands:
         return [(r, g, b) for r, g, b, _ in colours]
 
 
-def until(condition, seconds=10.0):
+def until(condition, seconds=30.0):
     end = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < end, "it did not happen"

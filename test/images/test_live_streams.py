@@ -265,7 +265,7 @@ def test_a_finished_video_behind_an_address_is_read_to_its_end_by_its_own_times(
     with web_server(tmp_path) as address:
         before = threading.active_count()
         source = open_source(f"{address}/{name}")
-        assert threading.active_count() == before  # nothing reads on beside it
+        wait_for(lambda: threading.active_count() == before, "the end of all that read beside it")
         frames = list(source.frames())
         assert isinstance(source, VideoFile)
         # As the camera node plays it: in real time, where a slow reader may miss some.

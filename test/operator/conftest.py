@@ -78,7 +78,7 @@ class Tabs:
             device_scale_factor=2 if phone else 1,
         )
         page = context.new_page()
-        page.set_default_timeout(10_000)
+        page.set_default_timeout(30_000)
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("console", self._on_console)
         return page

@@ -67,7 +67,7 @@ class Listener:
 
     def __init__(self, name: str, namespace: str) -> None:
         self.node = rclpy.create_node(name, namespace=namespace)
-        self.rates: list[tuple[float, float]] = []  # when, yaw rate
+        self.rates: list[tuple[float, float]] = []  # stamp, s; yaw rate
         self.statuses: list[GimbalStatus] = []
         self.managers: list[GimbalManager] = []
         node, lasting = self.node, QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
@@ -95,7 +95,7 @@ class Listener:
         self.node.destroy_node()
 
     def _on_rates(self, message: TwistStamped) -> None:
-        self.rates.append((time.monotonic(), -message.twist.angular.z))
+        self.rates.append((stamp_ns(message.header.stamp) / 1e9, -message.twist.angular.z))
 
     def call(self, client, request):
         wait(client.service_is_ready, client.srv_name)
