@@ -116,18 +116,19 @@ def grey_parts(hands) -> set[str]:
     return grey
 
 
-def hear_painted_words(hands, canvas: str) -> None:
-    """From now on `window.words` gets each text that is painted on the canvas with this id."""
+def hear_painted_words(hands, canvas: str, align: str | None = None) -> None:
+    """From now on `window.words` gets each text that is painted on the canvas with this id, aligned so."""
     hands.page.evaluate(
-        """(canvas) => {
+        """([canvas, align]) => {
             const paint = CanvasRenderingContext2D.prototype.fillText;
             window.words = [];
             CanvasRenderingContext2D.prototype.fillText = function (text, ...at) {
-                if (this.canvas.id === canvas) window.words.push(text);
+                const isAligned = align === null || this.textAlign === align;
+                if (this.canvas.id === canvas && isAligned) window.words.push(text);
                 paint.call(this, text, ...at);
             };
         }""",
-        canvas,
+        [canvas, align],
     )
 
 
@@ -208,7 +209,7 @@ def test_loss_is_a_banner_across_the_page_a_border_and_the_title_and_so_is_the_r
 def test_what_the_plots_know_of_now_goes_with_the_tracker(hands, feed):
     feed.state, feed.box, feed.selection = TrackState.TRACKING, Box(200, 100, 60, 40), 1
 
-    hear_painted_words(hands, canvas="plot")
+    hear_painted_words(hands, canvas="plot", align="right")  # as the values beside the rows
     patterns = {"speed": r"\d+ px/s", "confidence": r"\d\.\d\d", "latency": r"\d+ ms", "state": "T"}
 
     def shown() -> set[str] | None:

@@ -258,10 +258,9 @@ class Wire:
         return len(rates) > 1 and not any(rate for _, rate in rates[-2:])
 
     def gimbal_stands(self) -> bool:
-        """The gimbal has not turned in the last 0.3 s, by its own word."""
-        now_s = time.monotonic()
-        last = [yaw for at, yaw in list(self.yaws) if at > now_s - 0.3]
-        return len(last) > 5 and max(last) - min(last) < 1e-4
+        """The gimbal has not turned, by its last six messages."""
+        last = [yaw for _, yaw in self.yaws[-6:]]
+        return len(last) == 6 and max(last) - min(last) < 1e-4
 
     def close(self) -> None:
         self._ended.set()
