@@ -3,6 +3,8 @@
 The nodes for flight are the gimbal controller, efftam_position and the MAVLink bridge.
 """
 
+from launch.actions import OpaqueFunction
+
 from efftam_ros.messages.bearing import camera_info_beside
 from efftam_ros.package_files import PROFILE_VARIABLES
 from efftam_ros.ros.common.launching import (
@@ -40,6 +42,15 @@ def start_flight(context, value):
         raise RuntimeError(
             f"flight_params:={value['flight_params']} is no file; give a path, or flight for the shipped file"
         )
+    # The tracker's launch file comes first: the other nodes' profile depends on the one that it sets.
+    return [
+        tracker_launch(TRACKER.values()),
+        OpaqueFunction(function=lambda context: nodes_for_flight(context, value, params)),
+    ]
+
+
+def nodes_for_flight(context, value, params):
+    """Return gimbal controller, bridge and efftam_position. ``params``: path of their parameter file."""
     everywhere = {"use_sim_time": value["use_sim_time"] == "true"}
     yaw_lock = {"yaw_lock": value["yaw_lock"] == "true"} if value["yaw_lock"] else {}
     bridge = {"links": value["links"]} if value["links"] else {}
@@ -66,4 +77,4 @@ def start_flight(context, value):
 
 
 def generate_launch_description():
-    return described(ARGUMENTS, start_flight, tracker_launch(TRACKER.values()))
+    return described(ARGUMENTS, start_flight)

@@ -23,7 +23,7 @@ ARGUMENTS = (
 )
 
 
-def start_player(context, value):
+def start_replay(context, value):
     bag, image = Path(value["bag"]).expanduser(), value["image"]
     try:
         get_package_prefix("ros2bag")
@@ -45,10 +45,10 @@ def start_player(context, value):
     ]
     play = ["ros2", "bag", "play", str(bag), "--clock", "--rate", f"{rate:g}", "--topics", *topics]
     ended = Shutdown(reason="the bag has ended")
-    return [ExecuteProcess(cmd=play, output="screen", on_exit=ended)]
+    tracker = tracker_launch(FOR_TRACKER, use_sim_time="true")
+    # The tracker's launch file comes first: it sets the Fast DDS profile, which the player inherits.
+    return [tracker, ExecuteProcess(cmd=play, output="screen", on_exit=ended)]
 
 
 def generate_launch_description():
-    tracker = tracker_launch(FOR_TRACKER, use_sim_time="true")
-    # The tracker's launch file comes first: it sets the Fast DDS profile, which the player inherits.
-    return described(ARGUMENTS, start_player, tracker)
+    return described(ARGUMENTS, start_replay)
