@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-
 import pytest
 
 from benchmarks.browser import one_selection, until
@@ -14,25 +10,6 @@ from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.types import TrackState
 
 CAR = Box(180, 80, 80, 50)
-
-
-@contextmanager
-def again_and_again(do: Callable[[], None]) -> Iterator[None]:
-    """Do it ten times a second in the context."""
-    ended = threading.Event()
-
-    def repeat() -> None:
-        while not ended.wait(0.1):
-            do()
-
-    do()
-    thread = threading.Thread(target=repeat)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 @pytest.fixture
@@ -115,13 +92,18 @@ def test_where_a_lost_target_may_be_one_tap_follows_it(serve, feed, open_page, a
     hands.wait_text("#state", "LOST")
     hands.wait_text("#hint", "starts anew")
     offered = Proposal(feed.stamps[-1], CAR, target_id=0, is_lost=True)
-    with again_and_again(lambda: feed.sink(offered)):  # the page shows an offer for 1 s
-        hands.wait_text("#choice-text", "Is this the lost target?")
-        if at == "box":
-            hands.tap(220, 105)
-        else:
-            hands.page.tap("#choice-send")
-        selection = one_selection(feed)
+
+    def offer(picture):
+        feed.sink(offered)
+        return picture
+
+    feed.remake = offer  # with each picture, because the page shows an offer for 1 s
+    hands.wait_text("#choice-text", "Is this the lost target?")
+    if at == "box":
+        hands.tap(220, 105)
+    else:
+        hands.page.tap("#choice-send")
+    selection = one_selection(feed)
     assert iou(selection.box, CAR) > 0.99
     assert selection.stamp_ns == offered.stamp_ns
     hands.wait_text("#state", "TRACKING")

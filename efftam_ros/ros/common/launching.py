@@ -50,7 +50,7 @@ YES_NO = ("true", "false")
 LEVELS = ("debug", "info", "warn", "error")
 LOOK = "look at nvidia-smi and sudo dmesg, then launch again"
 # What is reported of a node that ended with one of these exit codes. Of other codes the number is reported.
-ENDS = {DEVICE_LOST: "lost its GPU", -HUNG: "hung inside a library"}
+ENDS = {DEVICE_LOST: "lost its GPU", -HUNG: "hung at the place that it printed above"}
 # The tracker's arguments. An argument with an empty value leaves the setting to the parameter file.
 _TRACKER = (
     Argument("image", "/camera/image_raw", "topic of the images to track in"),
